@@ -1,0 +1,2 @@
+//! core-relay/server
+fn main() {}

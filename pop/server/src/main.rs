@@ -1,0 +1,2 @@
+//! pop/server
+fn main() {}

@@ -1,0 +1,2 @@
+//! transceiver/server
+fn main() {}

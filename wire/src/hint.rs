@@ -1,0 +1,321 @@
+//! The hint: sealed routing metadata inside the server-side ICE ufrag.
+//!
+//! ```text
+//! ufrag = 1 character (format << 4 | key id) + 22 characters (one AES-128 block, base64 over ICE characters)
+//!
+//! block before encryption, big endian:
+//!  0        2                 6        8                11                16
+//!  +--------+-----------------+--------+----------------+-----------------+
+//!  | region | transceiver     | minute | random         | zero            |
+//!  +--------+-----------------+--------+----------------+-----------------+
+//! ```
+//!
+//! One block decryption authenticates (40 zero bits), hides the topology and routes. A forger succeeds once
+//! in 2^40 tries, and then owns one tentative flow. The alphabet is `ALPHA / DIGIT / "+" / "/"` (RFC 8839 §5.4).
+
+use aes::Aes128;
+use aes::cipher::{Block, BlockCipherDecrypt, BlockCipherEncrypt, KeyInit};
+
+use crate::ids::{Owner, RegionId, TransceiverId};
+
+/// Characters of a hint ufrag.
+pub const UFRAG_LEN: usize = 23;
+/// The only format there is.
+const FORMAT: u8 = 0;
+const BLOCK_CHARS: usize = 22;
+const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+/// How far ahead of us an issuer's clock may be, in minutes.
+pub const SKEW_MINUTES_MAX: u16 = 10;
+
+/// Minutes since the Unix epoch, modulo 2^16 (wraps every 45.5 days).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Minute(pub u16);
+
+impl Minute {
+    /// From seconds since the Unix epoch.
+    #[must_use]
+    pub const fn from_unix_s(unix_s: u64) -> Self {
+        let [.., hi, lo] = (unix_s / 60).to_be_bytes();
+        Self(u16::from_be_bytes([hi, lo]))
+    }
+
+    /// Minutes from `self` to `later`; negative when `self` lies ahead.
+    #[must_use]
+    pub const fn age_at(self, later: Self) -> i16 {
+        later.0.wrapping_sub(self.0).cast_signed()
+    }
+}
+
+/// Identifies a key: 0..=15.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct KeyId(u8);
+
+impl KeyId {
+    /// `None` above 15.
+    #[must_use]
+    pub const fn new(id: u8) -> Option<Self> {
+        if id < 16 { Some(Self(id)) } else { None }
+    }
+
+    /// The number.
+    #[must_use]
+    pub const fn get(self) -> u8 {
+        self.0
+    }
+}
+
+/// What a hint says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hint {
+    /// The transceiver that owns the session.
+    pub owner: Owner,
+    /// When it was issued.
+    pub issued: Minute,
+}
+
+/// Why a ufrag is not one of our hints. Each is its own drop reason.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum HintError {
+    /// Wrong length, a character outside the alphabet, unused bits set, or an unknown format.
+    #[error("not a hint")]
+    Malformed,
+    /// The key id is not one of the live keys.
+    #[error("unknown key id")]
+    UnknownKey,
+    /// The redundancy does not match: forged, corrupted, or sealed with another key of the same id.
+    #[error("forged")]
+    Forged,
+}
+
+struct Key {
+    id: KeyId,
+    cipher: Aes128,
+}
+
+/// The live keys: previous, current, next. Any of them opens; the current one seals.
+pub struct KeyRing {
+    keys: Vec<Key>,
+    current: usize,
+}
+
+impl std::fmt::Debug for KeyRing {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_list()
+            .entries(self.keys.iter().map(|key| key.id))
+            .finish()
+    }
+}
+
+/// Live keys at most: previous, current, next.
+pub const KEYS_MAX: usize = 3;
+
+/// Why a key file is not usable.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum KeyRingError {
+    /// A line is not `<role> <id 0-15> <32 hex digits>`.
+    #[error("line {line}: expected `previous|current|next <id 0-15> <32 hex digits>`")]
+    BadLine {
+        /// From 1.
+        line: usize,
+    },
+    /// The same role or id twice.
+    #[error("line {line}: role or key id given twice")]
+    Duplicate {
+        /// From 1.
+        line: usize,
+    },
+    /// No `current` key.
+    #[error("no `current` key")]
+    NoCurrent,
+}
+
+impl KeyRing {
+    /// Parses the key file: one key a line, `<role> <id> <hex>`, where role is `previous`, `current` or `next`;
+    /// empty lines and lines that start with `#` are skipped.
+    ///
+    /// # Errors
+    /// See [`KeyRingError`].
+    pub fn parse(text: &str) -> Result<Self, KeyRingError> {
+        let mut keys: Vec<(&str, Key)> = Vec::with_capacity(KEYS_MAX);
+        for (index, line) in text.lines().enumerate() {
+            let line_no = index + 1;
+            let line = line.trim();
+            if line.is_empty() || line.starts_with('#') {
+                continue;
+            }
+            let (role, key) =
+                parse_key_line(line).ok_or(KeyRingError::BadLine { line: line_no })?;
+            if keys
+                .iter()
+                .any(|(other_role, other)| *other_role == role || other.id == key.id)
+            {
+                return Err(KeyRingError::Duplicate { line: line_no });
+            }
+            keys.push((role, key));
+        }
+        let current = keys
+            .iter()
+            .position(|(role, _)| *role == "current")
+            .ok_or(KeyRingError::NoCurrent)?;
+        Ok(Self {
+            keys: keys.into_iter().map(|(_, key)| key).collect(),
+            current,
+        })
+    }
+
+    /// A ring of one key, for tests and simulations.
+    #[must_use]
+    pub fn single(id: KeyId, key: [u8; 16]) -> Self {
+        Self {
+            keys: vec![Key {
+                id,
+                cipher: Aes128::new(&key.into()),
+            }],
+            current: 0,
+        }
+    }
+
+    /// Issues a hint with the current key. `random` must be fresh.
+    #[must_use]
+    pub fn seal(&self, hint: Hint, random: [u8; 3]) -> Ufrag {
+        let [r0, r1] = hint.owner.region.0.to_be_bytes();
+        let [t0, t1, t2, t3] = hint.owner.transceiver.0.to_be_bytes();
+        let [m0, m1] = hint.issued.0.to_be_bytes();
+        let [x0, x1, x2] = random;
+        let mut block: Block<Aes128> =
+            [r0, r1, t0, t1, t2, t3, m0, m1, x0, x1, x2, 0, 0, 0, 0, 0].into();
+        let Some(key) = self.keys.get(self.current) else {
+            unreachable!("`current` indexes `keys`, which never change after construction")
+        };
+        key.cipher.encrypt_block(&mut block);
+        Ufrag(encode(key.id, block.into()))
+    }
+
+    /// Opens the ufrag of a STUN request.
+    ///
+    /// # Errors
+    /// See [`HintError`].
+    pub fn open(&self, ufrag: &[u8]) -> Result<Hint, HintError> {
+        let (id, block) = decode(ufrag).ok_or(HintError::Malformed)?;
+        let key = self
+            .keys
+            .iter()
+            .find(|key| key.id == id)
+            .ok_or(HintError::UnknownKey)?;
+        let mut block: Block<Aes128> = block.into();
+        key.cipher.decrypt_block(&mut block);
+        let [r0, r1, t0, t1, t2, t3, m0, m1, _, _, _, zero @ ..] = <[u8; 16]>::from(block);
+        if zero != [0; 5] {
+            return Err(HintError::Forged);
+        }
+        Ok(Hint {
+            owner: Owner {
+                region: RegionId(u16::from_be_bytes([r0, r1])),
+                transceiver: TransceiverId(u32::from_be_bytes([t0, t1, t2, t3])),
+            },
+            issued: Minute(u16::from_be_bytes([m0, m1])),
+        })
+    }
+}
+
+fn parse_key_line(line: &str) -> Option<(&str, Key)> {
+    let mut words = line.split_whitespace();
+    let (role, id, hex, end) = (words.next()?, words.next()?, words.next()?, words.next());
+    if end.is_some() || !matches!(role, "previous" | "current" | "next") {
+        return None;
+    }
+    let id = KeyId::new(id.parse().ok()?)?;
+    if hex.len() != 32 || !hex.bytes().all(|b| b.is_ascii_hexdigit()) {
+        return None;
+    }
+    let key = u128::from_str_radix(hex, 16).ok()?.to_be_bytes();
+    Some((
+        role,
+        Key {
+            id,
+            cipher: Aes128::new(&key.into()),
+        },
+    ))
+}
+
+/// A sealed hint: 23 ICE characters. `Debug` shows nothing of it, because ufrags stay out of logs.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Ufrag([u8; UFRAG_LEN]);
+
+impl Ufrag {
+    /// The characters.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        std::str::from_utf8(&self.0).unwrap_or_default()
+    }
+
+    /// The characters as bytes.
+    #[must_use]
+    pub const fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl std::fmt::Debug for Ufrag {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Ufrag(..)")
+    }
+}
+
+fn encode(id: KeyId, block: [u8; 16]) -> [u8; UFRAG_LEN] {
+    let mut out = [character(FORMAT << 4 | id.0); UFRAG_LEN];
+    let mut bits = u128::from_be_bytes(block);
+    // 22 characters hold 132 bits: the last one carries 2 bits of the block in its high end, then zeros.
+    let (tail, head) = match out.as_mut_slice() {
+        [_, head @ .., tail] => (tail, head),
+        _ => unreachable!("a ufrag has 23 characters"),
+    };
+    let [.., low] = bits.to_be_bytes();
+    *tail = character((low & 0b11) << 4);
+    bits >>= 2;
+    for slot in head.iter_mut().rev() {
+        let [.., low] = bits.to_be_bytes();
+        *slot = character(low & 0b11_1111);
+        bits >>= 6;
+    }
+    out
+}
+
+fn decode(ufrag: &[u8]) -> Option<(KeyId, [u8; 16])> {
+    let ufrag: &[u8; UFRAG_LEN] = ufrag.try_into().ok()?;
+    let [first, head @ .., tail] = ufrag;
+    let first = sextet(*first)?;
+    if first >> 4 != FORMAT {
+        return None;
+    }
+    let mut bits = 0u128;
+    for c in head {
+        bits = bits << 6 | u128::from(sextet(*c)?);
+    }
+    let tail = sextet(*tail)?;
+    if tail & 0b1111 != 0 {
+        return None;
+    }
+    bits = bits << 2 | u128::from(tail >> 4);
+    Some((KeyId(first & 0b1111), bits.to_be_bytes()))
+}
+
+const _: () = assert!(BLOCK_CHARS + 1 == UFRAG_LEN);
+
+fn character(sextet: u8) -> u8 {
+    ALPHABET
+        .get(usize::from(sextet & 0b11_1111))
+        .copied()
+        .unwrap_or(b'A')
+}
+
+const fn sextet(character: u8) -> Option<u8> {
+    match character {
+        b'A'..=b'Z' => Some(character - b'A'),
+        b'a'..=b'z' => Some(character - b'a' + 26),
+        b'0'..=b'9' => Some(character - b'0' + 52),
+        b'+' => Some(62),
+        b'/' => Some(63),
+        _ => None,
+    }
+}

@@ -1,0 +1,431 @@
+//! Record framing: the one format between PoP, core relay and transceiver, in both directions.
+//!
+//! ```text
+//! datagram = header + records            (a QUIC DATAGRAM on a link, a UDP payload inside a region)
+//!  0      1      2             4
+//!  +------+------+-------------+-----------------------
+//!  | 0xF1 | kind | sequence    | records, or the body of a heartbeat
+//!  +------+------+-------------+-----------------------
+//!
+//! record
+//!  0       1      2        4        6        7         8        10               14     16            20 / 32
+//!  +-------+------+--------+--------+--------+---------+--------+----------------+------+-------------+----
+//!  | flags | hops | length | pop    | worker | ingress | region | transceiver    | port | client IP   | [fragment] payload
+//!  +-------+------+--------+--------+--------+---------+--------+----------------+------+-------------+----
+//!  flags: bit 0 client IP is IPv6, bit 1 fragment header present, others zero
+//!  length: bytes of [fragment] + payload
+//!
+//! fragment (4 bytes): id u16, index u8, count u8
+//! ```
+//!
+//! 0xF1 lies outside the ranges of RFC 7983 §7. A record names its owner, its client and its way back, so
+//! whoever forwards it needs no state.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use bytes::BufMut;
+
+use crate::ids::{ClientAddr, Owner, PopId, RegionId, Tag, TransceiverId};
+
+/// First byte of every datagram.
+pub const MAGIC: u8 = 0xf1;
+/// Bytes of the datagram header.
+pub const DATAGRAM_HEADER_LEN: usize = 4;
+/// Bytes of a record header for an IPv4 client.
+pub const RECORD_HEADER_LEN_V4: usize = 20;
+/// Bytes of a record header for an IPv6 client, the longest there is.
+pub const RECORD_HEADER_LEN_V6: usize = 32;
+/// Bytes of a fragment header.
+pub const FRAGMENT_HEADER_LEN: usize = 4;
+/// The longest client packet, in bytes: a 1500-byte IPv4 path.
+pub const PAYLOAD_LEN_MAX: usize = 1472;
+/// A record that has been forwarded this often is dropped.
+pub const HOPS_MAX: u8 = 4;
+/// Fragments a packet may be split into.
+pub const FRAGMENTS_MAX: u8 = 4;
+
+const FLAG_V6: u8 = 0b01;
+const FLAG_FRAGMENT: u8 = 0b10;
+
+/// What a datagram carries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DatagramKind {
+    /// Records.
+    Records,
+    /// A heartbeat: the body is the sender's and is echoed unchanged.
+    Ping,
+    /// The echo of a heartbeat.
+    Pong,
+}
+
+impl DatagramKind {
+    const fn code(self) -> u8 {
+        match self {
+            Self::Records => 0,
+            Self::Ping => 1,
+            Self::Pong => 2,
+        }
+    }
+
+    const fn from_code(code: u8) -> Option<Self> {
+        match code {
+            0 => Some(Self::Records),
+            1 => Some(Self::Ping),
+            2 => Some(Self::Pong),
+            _ => None,
+        }
+    }
+}
+
+/// Why bytes are not a datagram or not a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RecordError {
+    /// Shorter than a header, or than the length a header claims.
+    #[error("truncated")]
+    Truncated,
+    /// Wrong magic byte or unknown kind.
+    #[error("unknown datagram kind")]
+    UnknownKind,
+    /// Reserved flag bits set.
+    #[error("unknown flags")]
+    UnknownFlags,
+    /// Payload empty or longer than [`PAYLOAD_LEN_MAX`].
+    #[error("payload length out of range")]
+    BadLength,
+    /// Index not below count, count 0, 1 or above [`FRAGMENTS_MAX`].
+    #[error("bad fragment header")]
+    BadFragment,
+    /// Zero region, pop or transceiver, an IPv4-mapped client, or port 0.
+    #[error("bad address")]
+    BadAddress,
+}
+
+/// Splits a datagram into its kind, sequence number and body.
+///
+/// # Errors
+/// [`RecordError::Truncated`], [`RecordError::UnknownKind`].
+pub fn open_datagram(datagram: &[u8]) -> Result<(DatagramKind, u16, &[u8]), RecordError> {
+    let ([magic, kind, s0, s1], body) = datagram
+        .split_first_chunk::<DATAGRAM_HEADER_LEN>()
+        .ok_or(RecordError::Truncated)?;
+    if *magic != MAGIC {
+        return Err(RecordError::UnknownKind);
+    }
+    let kind = DatagramKind::from_code(*kind).ok_or(RecordError::UnknownKind)?;
+    Ok((kind, u16::from_be_bytes([*s0, *s1]), body))
+}
+
+/// Bytes of a datagram header.
+#[must_use]
+pub const fn datagram_header(kind: DatagramKind, sequence: u16) -> [u8; DATAGRAM_HEADER_LEN] {
+    let [s0, s1] = sequence.to_be_bytes();
+    [MAGIC, kind.code(), s0, s1]
+}
+
+/// One part of a split packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fragment {
+    /// Same for all parts of one packet, chosen by the splitter.
+    pub id: u16,
+    /// From 0.
+    pub index: u8,
+    /// 2..=[`FRAGMENTS_MAX`].
+    pub count: u8,
+}
+
+/// Everything a record says besides its payload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RecordHeader {
+    /// The transceiver the record goes to (uplink) or comes from (downlink).
+    pub owner: Owner,
+    /// Where it entered the network (uplink) or leaves it (downlink).
+    pub tag: Tag,
+    /// The client.
+    pub client: ClientAddr,
+    /// How often it has been forwarded.
+    pub hops: u8,
+    /// Set when the payload is one part of a split packet.
+    pub fragment: Option<Fragment>,
+}
+
+impl RecordHeader {
+    /// Bytes this header takes on the wire, fragment header included.
+    #[must_use]
+    pub const fn encoded_len(&self) -> usize {
+        let base = if self.client.ip().is_ipv4() {
+            RECORD_HEADER_LEN_V4
+        } else {
+            RECORD_HEADER_LEN_V6
+        };
+        if self.fragment.is_some() {
+            base + FRAGMENT_HEADER_LEN
+        } else {
+            base
+        }
+    }
+}
+
+/// A record and its payload inside a datagram.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Record<'a> {
+    /// The header.
+    pub header: RecordHeader,
+    /// 1..=[`PAYLOAD_LEN_MAX`] bytes.
+    pub payload: &'a [u8],
+}
+
+/// Walks the records of a datagram body. A malformed record ends the walk with an error.
+#[derive(Clone, Debug)]
+pub struct Records<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Records<'a> {
+    /// Over the body that [`open_datagram`] returned.
+    #[must_use]
+    pub const fn new(body: &'a [u8]) -> Self {
+        Self { rest: body }
+    }
+}
+
+impl<'a> Iterator for Records<'a> {
+    type Item = Result<Record<'a>, RecordError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.rest.is_empty() {
+            return None;
+        }
+        let taken = take_record(self.rest);
+        self.rest = taken.as_ref().map_or(&[], |(_, rest)| *rest);
+        Some(taken.map(|(record, _)| record))
+    }
+}
+
+fn take_record(bytes: &[u8]) -> Result<(Record<'_>, &[u8]), RecordError> {
+    let (head, rest) = bytes
+        .split_first_chunk::<16>()
+        .ok_or(RecordError::Truncated)?;
+    let [
+        flags,
+        hops,
+        l0,
+        l1,
+        p0,
+        p1,
+        worker,
+        ingress,
+        r0,
+        r1,
+        t0,
+        t1,
+        t2,
+        t3,
+        c0,
+        c1,
+    ] = *head;
+    if flags & !(FLAG_V6 | FLAG_FRAGMENT) != 0 {
+        return Err(RecordError::UnknownFlags);
+    }
+    let (ip, rest) = take_ip(flags, rest)?;
+    let length = usize::from(u16::from_be_bytes([l0, l1]));
+    let (body, after) = rest
+        .split_at_checked(length)
+        .ok_or(RecordError::Truncated)?;
+    let (fragment, payload) = take_fragment(flags, body)?;
+    if payload.is_empty() || payload.len() > PAYLOAD_LEN_MAX {
+        return Err(RecordError::BadLength);
+    }
+    let port = u16::from_be_bytes([c0, c1]);
+    let pop = PopId(u16::from_be_bytes([p0, p1]));
+    let region = RegionId(u16::from_be_bytes([r0, r1]));
+    let transceiver = TransceiverId(u32::from_be_bytes([t0, t1, t2, t3]));
+    if port == 0 || pop.0 == 0 || region.0 == 0 || transceiver.0 == 0 {
+        return Err(RecordError::BadAddress);
+    }
+    let header = RecordHeader {
+        owner: Owner {
+            region,
+            transceiver,
+        },
+        tag: Tag {
+            pop,
+            worker,
+            ingress,
+        },
+        client: ClientAddr::new(SocketAddr::new(ip, port)),
+        hops,
+        fragment,
+    };
+    Ok((Record { header, payload }, after))
+}
+
+fn take_ip(flags: u8, bytes: &[u8]) -> Result<(IpAddr, &[u8]), RecordError> {
+    if flags & FLAG_V6 == 0 {
+        let (octets, rest) = bytes
+            .split_first_chunk::<4>()
+            .ok_or(RecordError::Truncated)?;
+        return Ok((IpAddr::V4(Ipv4Addr::from(*octets)), rest));
+    }
+    let (octets, rest) = bytes
+        .split_first_chunk::<16>()
+        .ok_or(RecordError::Truncated)?;
+    let ip = Ipv6Addr::from(*octets);
+    if ip.to_ipv4_mapped().is_some() {
+        return Err(RecordError::BadAddress);
+    }
+    Ok((IpAddr::V6(ip), rest))
+}
+
+fn take_fragment(flags: u8, body: &[u8]) -> Result<(Option<Fragment>, &[u8]), RecordError> {
+    if flags & FLAG_FRAGMENT == 0 {
+        return Ok((None, body));
+    }
+    let ([i0, i1, index, count], payload) = body
+        .split_first_chunk::<FRAGMENT_HEADER_LEN>()
+        .ok_or(RecordError::Truncated)?;
+    if !(2..=FRAGMENTS_MAX).contains(count) || index >= count {
+        return Err(RecordError::BadFragment);
+    }
+    Ok((
+        Some(Fragment {
+            id: u16::from_be_bytes([*i0, *i1]),
+            index: *index,
+            count: *count,
+        }),
+        payload,
+    ))
+}
+
+/// Appends one record to `out`. Nothing is checked against a size limit: the caller knows what fits
+/// (see [`RecordHeader::encoded_len`]).
+pub fn put_record(out: &mut impl BufMut, header: &RecordHeader, payload: &[u8]) {
+    let v6 = if header.client.ip().is_ipv6() {
+        FLAG_V6
+    } else {
+        0
+    };
+    let split = if header.fragment.is_some() {
+        FLAG_FRAGMENT
+    } else {
+        0
+    };
+    let fragment_len = if header.fragment.is_some() {
+        FRAGMENT_HEADER_LEN
+    } else {
+        0
+    };
+    let length = u16::try_from(payload.len() + fragment_len).unwrap_or(u16::MAX);
+    let [l0, l1] = length.to_be_bytes();
+    let [p0, p1] = header.tag.pop.0.to_be_bytes();
+    let [r0, r1] = header.owner.region.0.to_be_bytes();
+    let [t0, t1, t2, t3] = header.owner.transceiver.0.to_be_bytes();
+    let [c0, c1] = header.client.port().to_be_bytes();
+    let (worker, ingress) = (header.tag.worker, header.tag.ingress);
+    out.put_slice(&[
+        v6 | split,
+        header.hops,
+        l0,
+        l1,
+        p0,
+        p1,
+        worker,
+        ingress,
+        r0,
+        r1,
+        t0,
+        t1,
+        t2,
+        t3,
+        c0,
+        c1,
+    ]);
+    match header.client.ip() {
+        IpAddr::V4(ip) => out.put_slice(&ip.octets()),
+        IpAddr::V6(ip) => out.put_slice(&ip.octets()),
+    }
+    if let Some(fragment) = header.fragment {
+        let [i0, i1] = fragment.id.to_be_bytes();
+        out.put_slice(&[i0, i1, fragment.index, fragment.count]);
+    }
+    out.put_slice(payload);
+}
+
+/// Splits a packet that does not fit into `room` bytes (record header included) into equal parts.
+/// Yields each part with its header; yields the packet whole when it fits.
+/// `None` when it would take more than [`FRAGMENTS_MAX`] parts.
+#[must_use]
+pub fn split<'a>(
+    header: RecordHeader,
+    payload: &'a [u8],
+    room: usize,
+    id: u16,
+) -> Option<Parts<'a>> {
+    let whole = RecordHeader {
+        fragment: None,
+        ..header
+    };
+    if whole.encoded_len() + payload.len() <= room {
+        return Some(Parts {
+            header: whole,
+            rest: payload,
+            part_len: payload.len().max(1),
+            id,
+            index: 0,
+            count: 1,
+        });
+    }
+    let part_room = room
+        .checked_sub(whole.encoded_len() + FRAGMENT_HEADER_LEN)
+        .filter(|room| *room > 0)?;
+    let count = payload.len().div_ceil(part_room);
+    let count = u8::try_from(count)
+        .ok()
+        .filter(|count| *count <= FRAGMENTS_MAX)?;
+    // A packet whose payload alone would fit in one part still needs two: the fragment header displaced it.
+    let count = count.max(2);
+    let part_len = payload.len().div_ceil(usize::from(count)).max(1);
+    Some(Parts {
+        header: whole,
+        rest: payload,
+        part_len,
+        id,
+        index: 0,
+        count,
+    })
+}
+
+/// Parts of one packet, in order. See [`split`].
+#[derive(Clone, Debug)]
+pub struct Parts<'a> {
+    header: RecordHeader,
+    rest: &'a [u8],
+    part_len: usize,
+    id: u16,
+    index: u8,
+    count: u8,
+}
+
+impl<'a> Iterator for Parts<'a> {
+    type Item = Record<'a>;
+
+    fn next(&mut self) -> Option<Record<'a>> {
+        if self.rest.is_empty() {
+            return None;
+        }
+        let (payload, rest) = self.rest.split_at(self.part_len.min(self.rest.len()));
+        self.rest = rest;
+        let fragment = (self.count > 1).then_some(Fragment {
+            id: self.id,
+            index: self.index,
+            count: self.count,
+        });
+        self.index += 1;
+        Some(Record {
+            header: RecordHeader {
+                fragment,
+                ..self.header
+            },
+            payload,
+        })
+    }
+}
