@@ -1,12 +1,30 @@
 //! The topology: one YAML file that every firsthop program, Terraform and people read.
 //!
+//! ```text
+//! text --load--> shape (serde) --check--> Topology        FILE:LINE: field.path: message
+//!                     |             |                                  ^
+//!                     +-- on error -+--> lines (marker index) ---------+
+//! ```
+//!
 //! Invariants, stated as absences: this crate opens no socket, reads no clock, reads no file (the caller passes
-//! the text), spawns nothing. A [`Topology`] that exists is consistent: nothing downstream validates it again.
+//! the text), spawns nothing. A [`Topology`] that [`load`] returned is consistent: nothing downstream validates it again.
 
 #![forbid(unsafe_code)]
 
+mod check;
+pub mod error;
+pub mod fuzz;
+mod lines;
+mod load;
 pub mod model;
+mod schema;
+pub mod view;
 
+pub use error::{LoadError, LoadErrors, Problem};
+pub use load::{TEXT_BYTES_MAX, load, to_yaml};
 pub use model::{
-    CoreRelay, Link, Network, Pop, Region, Signaling, Topology, Transceiver, TransceiverCluster,
+    CoreRelay, Link, Location, Network, Pop, Region, Signaling, Topology, Transceiver,
+    TransceiverCluster,
 };
+pub use schema::json_schema;
+pub use view::{NodeRole, OwnAddresses};
