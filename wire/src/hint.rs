@@ -16,6 +16,7 @@
 use aes::Aes128;
 use aes::cipher::{Block, BlockCipherDecrypt, BlockCipherEncrypt, KeyInit};
 
+use crate::flow_record::FlowCiphers;
 use crate::ids::{Owner, RegionId, TransceiverId};
 
 /// Characters of a hint ufrag.
@@ -87,12 +88,28 @@ pub enum HintError {
     Forged,
 }
 
-struct Key {
-    id: KeyId,
+/// One key with what is derived from it. Flow records have ciphers of their own, so that a sealed hint can
+/// never be presented as a flow record or the other way round.
+#[derive(Clone)]
+pub(crate) struct Key {
+    pub(crate) id: KeyId,
+    pub(crate) flow: FlowCiphers,
     cipher: Aes128,
 }
 
+impl Key {
+    fn new(id: KeyId, key: [u8; 16]) -> Self {
+        let cipher = Aes128::new(&key.into());
+        Self {
+            id,
+            flow: FlowCiphers::derive(&cipher),
+            cipher,
+        }
+    }
+}
+
 /// The live keys: previous, current, next. Any of them opens; the current one seals.
+#[derive(Clone)]
 pub struct KeyRing {
     keys: Vec<Key>,
     current: usize,
@@ -167,10 +184,7 @@ impl KeyRing {
     #[must_use]
     pub fn single(id: KeyId, key: [u8; 16]) -> Self {
         Self {
-            keys: vec![Key {
-                id,
-                cipher: Aes128::new(&key.into()),
-            }],
+            keys: vec![Key::new(id, key)],
             current: 0,
         }
     }
@@ -184,11 +198,29 @@ impl KeyRing {
         let [x0, x1, x2] = random;
         let mut block: Block<Aes128> =
             [r0, r1, t0, t1, t2, t3, m0, m1, x0, x1, x2, 0, 0, 0, 0, 0].into();
+        let key = self.current();
+        key.cipher.encrypt_block(&mut block);
+        Ufrag(encode(key.id, block.into()))
+    }
+
+    /// The key that seals.
+    pub(crate) fn current(&self) -> &Key {
         let Some(key) = self.keys.get(self.current) else {
             unreachable!("`current` indexes `keys`, which never change after construction")
         };
-        key.cipher.encrypt_block(&mut block);
-        Ufrag(encode(key.id, block.into()))
+        key
+    }
+
+    /// The current key, then the others.
+    pub(crate) fn current_first(&self) -> impl Iterator<Item = &Key> {
+        let current = self.current().id;
+        let others = self.keys.iter().filter(move |key| key.id != current);
+        std::iter::once(self.current()).chain(others)
+    }
+
+    /// The live key of this id.
+    pub(crate) fn key(&self, id: KeyId) -> Option<&Key> {
+        self.keys.iter().find(|key| key.id == id)
     }
 
     /// Opens the ufrag of a STUN request.
@@ -197,11 +229,7 @@ impl KeyRing {
     /// See [`HintError`].
     pub fn open(&self, ufrag: &[u8]) -> Result<Hint, HintError> {
         let (id, block) = decode(ufrag).ok_or(HintError::Malformed)?;
-        let key = self
-            .keys
-            .iter()
-            .find(|key| key.id == id)
-            .ok_or(HintError::UnknownKey)?;
+        let key = self.key(id).ok_or(HintError::UnknownKey)?;
         let mut block: Block<Aes128> = block.into();
         key.cipher.decrypt_block(&mut block);
         let [r0, r1, t0, t1, t2, t3, m0, m1, _, _, _, zero @ ..] = <[u8; 16]>::from(block);
@@ -229,13 +257,7 @@ fn parse_key_line(line: &str) -> Option<(&str, Key)> {
         return None;
     }
     let key = u128::from_str_radix(hex, 16).ok()?.to_be_bytes();
-    Some((
-        role,
-        Key {
-            id,
-            cipher: Aes128::new(&key.into()),
-        },
-    ))
+    Some((role, Key::new(id, key)))
 }
 
 /// A sealed hint: 23 ICE characters. `Debug` shows nothing of it, because ufrags stay out of logs.
@@ -266,10 +288,7 @@ fn encode(id: KeyId, block: [u8; 16]) -> [u8; UFRAG_LEN] {
     let mut out = [character(FORMAT << 4 | id.0); UFRAG_LEN];
     let mut bits = u128::from_be_bytes(block);
     // 22 characters hold 132 bits: the last one carries 2 bits of the block in its high end, then zeros.
-    let (tail, head) = match out.as_mut_slice() {
-        [_, head @ .., tail] => (tail, head),
-        _ => unreachable!("a ufrag has 23 characters"),
-    };
+    let [_, head @ .., tail] = &mut out;
     let [.., low] = bits.to_be_bytes();
     *tail = character((low & 0b11) << 4);
     bits >>= 2;

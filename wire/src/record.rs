@@ -15,7 +15,7 @@
 //!  flags: bit 0 client IP is IPv6, bit 1 fragment header present, others zero
 //!  length: bytes of [fragment] + payload
 //!
-//! fragment (4 bytes): id u16, index u8, count u8
+//! fragment (4 bytes): id u16, index u8, count u8. All parts but the last are equally long, the last is not longer.
 //! ```
 //!
 //! 0xF1 lies outside the ranges of RFC 7983 §7. A record names its owner, its client and its way back, so
@@ -381,9 +381,9 @@ pub fn split<'a>(
     let count = u8::try_from(count)
         .ok()
         .filter(|count| *count <= FRAGMENTS_MAX)?;
-    // A packet whose payload alone would fit in one part still needs two: the fragment header displaced it.
-    let count = count.max(2);
-    let part_len = payload.len().div_ceil(usize::from(count)).max(1);
+    // The payload did not fit whole, so it is longer than `part_room` and `count` is at least 2. Equal parts of
+    // the rounded-up share are again exactly `count` many, because the share is at most `part_room`.
+    let part_len = payload.len().div_ceil(usize::from(count));
     Some(Parts {
         header: whole,
         rest: payload,
