@@ -41,6 +41,20 @@ pub enum Problem {
         /// The bound.
         max: usize,
     },
+    /// A line longer than [`crate::LINE_BYTES_MAX`].
+    #[error("line of {found} bytes, at most {max} are read")]
+    LongLine {
+        /// Length of the line.
+        found: usize,
+        /// The bound.
+        max: usize,
+    },
+    /// Nested deeper than any topology.
+    #[error("more than {max} brackets are open here")]
+    TooDeep {
+        /// The bound.
+        max: usize,
+    },
     /// No document in the file.
     #[error("the file is empty")]
     Empty,

@@ -21,7 +21,7 @@ mod schema;
 pub mod view;
 
 pub use error::{LoadError, LoadErrors, Problem};
-pub use load::{TEXT_BYTES_MAX, load, to_yaml};
+pub use load::{LINE_BYTES_MAX, TEXT_BYTES_MAX, load, to_yaml};
 pub use model::{
     CoreRelay, Link, Location, Network, Pop, Region, Signaling, Topology, Transceiver,
     TransceiverCluster,

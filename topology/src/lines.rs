@@ -73,6 +73,11 @@ impl Lines {
         lines
     }
 
+    /// Whether there is nothing in the text: no key, no value.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.lines.is_empty()
+    }
+
     /// The line of `path`, or of its nearest parent that is in the file.
     pub(crate) fn line(&self, path: &str) -> usize {
         let mut path = path;

@@ -13,22 +13,28 @@ use crate::model::Topology;
 /// Longest text that is read, in bytes: some ten thousand nodes.
 pub const TEXT_BYTES_MAX: usize = 2 << 20;
 
+/// Longest line that is read, in bytes.
+pub const LINE_BYTES_MAX: usize = 4096;
+
+/// Brackets that may be open at once, those in comments and strings included. A topology needs 4.
+const BRACKETS_MAX: usize = 64;
+
 /// Reads and checks a topology. `file_name` is only for the errors.
 ///
 /// # Errors
 /// The first shape error, or all meaning errors (bounded), each with file, line and field.
 pub fn load(text: &str, file_name: &str) -> Result<Topology, LoadErrors> {
-    let place = |line, field: &str, problem| LoadError {
+    // The parsers put the end of the text, and breaks that editors do not know, on lines of their own.
+    let place = |line: usize, field: &str, problem| LoadError {
         file_name: file_name.to_owned(),
-        line,
+        line: line.min(text.lines().count()).max(1),
         field: field_or_root(field),
         problem,
     };
     let refuse = |error| Err(LoadErrors::new(vec![error]));
 
-    if text.len() > TEXT_BYTES_MAX {
-        let (found, max) = (text.len(), TEXT_BYTES_MAX);
-        return refuse(place(1, "", Problem::TooLarge { found, max }));
+    if let Some((line, problem)) = out_of_bounds(text) {
+        return refuse(place(line, "", problem));
     }
     // An alias makes a small text a large tree. Without an anchor there is none, and no need to look.
     if text.contains('&')
@@ -54,6 +60,33 @@ pub fn load(text: &str, file_name: &str) -> Result<Topology, LoadErrors> {
             .map(|finding| place(lines.line(&finding.field), &finding.field, finding.problem))
             .collect(),
     ))
+}
+
+/// YAML parsers take quadratic time for deep nesting, so depth is bounded before one sees the text: depth needs
+/// brackets, a long line (`- - - -`), or indentation, which makes lines long.
+fn out_of_bounds(text: &str) -> Option<(usize, Problem)> {
+    if text.len() > TEXT_BYTES_MAX {
+        let (found, max) = (text.len(), TEXT_BYTES_MAX);
+        return Some((1, Problem::TooLarge { found, max }));
+    }
+    let mut open = 0_usize;
+    for (i, line) in text.lines().enumerate() {
+        let (found, max) = (line.len(), LINE_BYTES_MAX);
+        if found > max {
+            return Some((i + 1, Problem::LongLine { found, max }));
+        }
+        for byte in line.bytes() {
+            open = match byte {
+                b'[' | b'{' => open + 1,
+                b']' | b'}' => open.saturating_sub(1),
+                _ => open,
+            };
+            if open > BRACKETS_MAX {
+                return Some((i + 1, Problem::TooDeep { max: BRACKETS_MAX }));
+            }
+        }
+    }
+    None
 }
 
 /// `value` as YAML, for people: what `--print-config` shows. `None` when YAML has no form for it, which does not
@@ -87,15 +120,17 @@ fn shape_error(error: &serde_yaml::Error, lines: &Lines) -> (usize, String, Prob
         return (line, field, Problem::UnknownKey { expected });
     }
     if let Some((key, _)) = quoted_after(message, "missing field `") {
-        return (line, join(parent, key), Problem::MissingKey);
+        let nothing = parent.is_empty() && lines.is_empty();
+        return match nothing {
+            true => (1, String::new(), Problem::Empty),
+            false => (line, join(parent, key), Problem::MissingKey),
+        };
     }
     if let Some((key, _)) = quoted_after(message, "duplicate field `") {
         return duplicate_key(join(parent, key), line, lines);
     }
     let message = message.to_owned();
-    if message == "EOF while parsing a value" {
-        (1, String::new(), Problem::Empty)
-    } else if whole.starts_with(text) && parent.is_empty() && !is_typed(&message) {
+    if parent.is_empty() && !is_typed(&message) {
         (line, String::new(), Problem::Syntax { message })
     } else {
         (line, parent.to_owned(), Problem::BadValue { message })

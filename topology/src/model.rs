@@ -14,12 +14,15 @@ use wire::{Owner, PopId, RegionId, TransceiverId};
 #[serde(deny_unknown_fields)]
 pub struct Topology {
     /// Version of this format; 1.
+    #[schemars(range(min = 1, max = 1))]
     pub version: u32,
     /// Settings that hold for every node.
     pub network: Network,
     /// Regions: where sessions are anchored.
+    #[schemars(length(min = 1))]
     pub regions: Vec<Region>,
     /// PoPs, in the order they are advertised until steering decides otherwise.
+    #[schemars(length(min = 1))]
     pub pops: Vec<Pop>,
 }
 
@@ -30,9 +33,11 @@ pub struct Network {
     /// Name of the network, for logs and metrics.
     pub name: String,
     /// A hint older than this makes no new flow, in minutes. 10..=32000; longer than the longest call.
+    #[schemars(range(min = 10, max = 32_000))]
     #[serde(default = "default_hint_age_max_min")]
     pub hint_age_max_min: u16,
     /// How long a node that was told to stop goes on serving what it has, in seconds. 0..=3600.
+    #[schemars(range(max = 3_600))]
     #[serde(default = "default_drain_max_s")]
     pub drain_max_s: u32,
     /// Backbone links.
@@ -51,14 +56,19 @@ pub struct Network {
 #[serde(deny_unknown_fields, default)]
 pub struct Link {
     /// UDP payload every path of the backbone carries, in bytes. 1200..=8900.
+    #[schemars(range(min = 1_200, max = 8_900))]
     pub mtu_bytes: u16,
     /// Provisioned rate of one link, in Mbit/s. 1..=400000.
+    #[schemars(range(min = 1, max = 400_000))]
     pub rate_mbps: u32,
     /// Round-trip time the congestion window is sized for, in milliseconds. 1..=1000.
+    #[schemars(range(min = 1, max = 1_000))]
     pub rtt_ms: u32,
     /// Interval of heartbeats, in milliseconds. 20..=5000.
+    #[schemars(range(min = 20, max = 5_000))]
     pub heartbeat_ms: u32,
-    /// Silence after which a link is down, in milliseconds; at least three heartbeats.
+    /// Silence after which a link is down, in milliseconds. 60..=60000; at least three heartbeats.
+    #[schemars(range(min = 60, max = 60_000))]
     pub down_after_ms: u32,
 }
 
@@ -66,17 +76,23 @@ pub struct Link {
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Signaling {
-    /// Sessions one transceiver holds at most.
+    /// Sessions one transceiver holds at most. 1..=1000000.
+    #[schemars(range(min = 1, max = 1_000_000))]
     pub sessions_max: u32,
-    /// Sessions that have an answer but no authenticated client yet, at most.
+    /// Sessions that have an answer but no authenticated client yet, at most. 1..=1000000.
+    #[schemars(range(min = 1, max = 1_000_000))]
     pub pending_max: u32,
-    /// Seconds a session may stay without an authenticated client.
+    /// Seconds a session may stay without an authenticated client. 1..=300.
+    #[schemars(range(min = 1, max = 300))]
     pub pending_ttl_s: u32,
-    /// Largest accepted body, in bytes.
+    /// Largest accepted body, in bytes. 1024..=1048576.
+    #[schemars(range(min = 1_024, max = 1_048_576))]
     pub body_max_bytes: u32,
-    /// `POST`s a second, sustained; a burst of the same size is allowed.
+    /// `POST`s a second, sustained; a burst of the same size is allowed. 1..=1000000.
+    #[schemars(range(min = 1, max = 1_000_000))]
     pub offers_per_s: u32,
-    /// Ingress candidates in one answer, at most.
+    /// PoPs whose ingress one answer advertises, at most. 1..=16.
+    #[schemars(range(min = 1, max = 16))]
     pub ingress_max: u8,
     /// Values allowed in `Origin`; `*` allows any.
     pub cors_origins: Vec<String>,
@@ -86,13 +102,15 @@ pub struct Signaling {
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Region {
-    /// Unique name.
+    /// Unique name: lower-case letters, digits, `-` and `.`.
     pub name: String,
     /// Unique number, 1..=65535: what hints carry.
+    #[schemars(range(min = 1))]
     pub id: u16,
-    /// URL of the region's signaling, as clients see it.
+    /// URL of the region's signaling, as clients see it; `http` or `https`.
     pub signaling_url: String,
     /// At least one; two or more survive the loss of one.
+    #[schemars(length(min = 1))]
     pub core_relays: Vec<CoreRelay>,
     /// The region's transceivers.
     pub transceivers: TransceiverCluster,
@@ -107,12 +125,15 @@ pub struct CoreRelay {
     /// Address that links and transceivers reach it at.
     pub address: IpAddr,
     /// First UDP port for links; worker `i` listens on `link_port + i`.
+    #[schemars(range(min = 1))]
     #[serde(default = "default_link_port")]
     pub link_port: u16,
     /// First UDP port towards transceivers; worker `i` uses `record_port + i`.
+    #[schemars(range(min = 1))]
     #[serde(default = "default_record_port")]
     pub record_port: u16,
     /// Worker threads. 1..=64.
+    #[schemars(range(min = 1, max = 64))]
     #[serde(default = "default_workers")]
     pub workers: u8,
     /// Whether workers are pinned, worker `i` to processor `i` modulo the processors there are.
@@ -131,8 +152,10 @@ pub struct TransceiverCluster {
     #[schemars(with = "String")]
     pub cidr: IpNet,
     /// The one UDP port of every transceiver in the region.
+    #[schemars(range(min = 1))]
     pub port: u16,
-    /// The transceivers. A hint names one by the offset of its address in `cidr`.
+    /// The transceivers, at least one. A hint names one by the offset of its address in `cidr`.
+    #[schemars(length(min = 1))]
     pub nodes: Vec<Transceiver>,
 }
 
@@ -160,8 +183,10 @@ pub struct Pop {
     /// Unique node name; the identity in its certificate.
     pub name: String,
     /// Unique number, 1..=65535: what records carry.
+    #[schemars(range(min = 1))]
     pub id: u16,
     /// Addresses clients reach it at; the first of each family is advertised first. 1..=16.
+    #[schemars(length(min = 1, max = 16))]
     pub ingress: Vec<SocketAddr>,
     /// Address its links leave from; any port.
     #[serde(default = "default_backbone")]
@@ -170,12 +195,14 @@ pub struct Pop {
     #[serde(default)]
     pub regions: Option<Vec<String>>,
     /// Worker threads. 1..=64.
+    #[schemars(range(min = 1, max = 64))]
     #[serde(default = "default_workers")]
     pub workers: u8,
     /// Whether workers are pinned, worker `i` to processor `i` modulo the processors there are.
     #[serde(default = "default_true")]
     pub pin: bool,
-    /// Flows one worker holds at most.
+    /// Flows one worker holds at most. 1..=16777216.
+    #[schemars(range(min = 1, max = 16_777_216))]
     #[serde(default = "default_flows_max")]
     pub flows_max: u32,
     /// Place, for people and for distance.
@@ -193,10 +220,13 @@ pub struct Location {
     /// City.
     pub city: String,
     /// ISO 3166-1 alpha-2.
+    #[schemars(regex(pattern = "^[A-Z]{2}$"))]
     pub country: String,
     /// Degrees north, -90..=90.
+    #[schemars(range(min = -90, max = 90))]
     pub latitude: f64,
     /// Degrees east, -180..=180.
+    #[schemars(range(min = -180, max = 180))]
     pub longitude: f64,
 }
 

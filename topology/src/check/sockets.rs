@@ -21,7 +21,8 @@ pub(super) fn check(topology: &Topology, findings: &mut Findings) {
             let at = format!("{at}.nodes[{j}]");
             // Two nodes of one address are reported as such.
             let socket = SocketAddr::new(node.address, port);
-            taken.udp.entry(socket).or_insert(format!("{at}.address"));
+            let field = format!("{at}.address");
+            taken.udp.entry(socket).or_insert(field);
             transceiver(&at, node, &mut taken, findings);
         }
     }
@@ -94,12 +95,14 @@ fn transceiver(at: &str, node: &Transceiver, taken: &mut Taken, findings: &mut F
         take(&mut taken.tcp, whip, node.whip, findings);
     }
     take(&mut taken.tcp, peer, node.peer, findings);
-    if node.admin == node.whip || node.admin == node.peer {
-        let (socket, first) = (node.admin, at.to_owned());
-        findings.add(
-            format!("{at}.admin"),
-            Problem::DuplicateSocket { socket, first },
-        );
+    for (key, other) in [("whip", node.whip), ("peer", node.peer)] {
+        if node.admin == other {
+            let (socket, first) = (other, format!("{at}.{key}"));
+            findings.add(
+                format!("{at}.admin"),
+                Problem::DuplicateSocket { socket, first },
+            );
+        }
     }
 }
 
