@@ -1,1 +1,12 @@
-//! runtime
+//! The shell around the deciding crates: threads, sockets, clocks, files, signals, metrics, admin HTTP.
+//!
+//! Invariants, stated as absences: nothing here knows what a packet means, parses one or decides about one. No state
+//! is global to the process but the log subscriber and the signal handlers of [`node::main`], so that one process can
+//! run many nodes. `unsafe` is nowhere but in `sys`.
+
+pub mod clock;
+pub mod metrics;
+pub mod poll;
+mod sys;
+pub mod thread;
+pub mod udp;

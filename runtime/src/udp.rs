@@ -1,0 +1,17 @@
+//! UDP sockets for worker threads: opened with every option the packet path needs, read and written in batches.
+//!
+//! ```text
+//! RecvBatch  recvmmsg, one buffer per slot, GRO datagrams handed out segment by segment
+//! SendBatch  sendmmsg, one arena; a destination that fails never holds up the others
+//! send_segments  one datagram train to one destination (UDP_SEGMENT), or single datagrams where the kernel refuses
+//! ```
+//!
+//! Nothing here blocks, retries later or queues: what the kernel does not take is dropped and reported.
+
+mod batch;
+mod segments;
+mod socket;
+
+pub use batch::{GRO_SLOT_BYTES, RecvBatch, Segments, SendBatch, SendReport};
+pub use segments::send_segments;
+pub use socket::{BindOptions, UdpSocket};
