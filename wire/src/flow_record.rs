@@ -273,6 +273,20 @@ mod tests {
     }
 
     #[test]
+    fn exact_bytes() {
+        // Computed from the module head with `openssl enc -aes-128-ecb -nopad`.
+        let ring = ring("current 5 000102030405060708090a0b0c0d0e0f");
+        let here = flow("203.0.113.7:50000", "198.51.100.1:3478");
+        let hex = |bytes: &[u8]| -> String { bytes.iter().map(|b| format!("{b:02x}")).collect() };
+        assert_eq!(
+            hex(&ring.flow_lookup(here).0),
+            "b22df580f5602543300d7167a6f68ba4"
+        );
+        let value = ring.seal_flow(here, RECORD);
+        assert_eq!(hex(&value.0), "053b14311051d47bb9749b7fe964f035a6");
+    }
+
+    #[test]
     fn opens_only_for_its_own_client_and_vip() {
         let ring = ring("current 1 000102030405060708090a0b0c0d0e0f");
         let here = flow("203.0.113.7:50000", "198.51.100.1:3478");

@@ -338,3 +338,99 @@ const fn sextet(character: u8) -> Option<u8> {
         _ => None,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HINT: Hint = Hint {
+        owner: Owner {
+            region: RegionId(2),
+            transceiver: TransceiverId(77),
+        },
+        issued: Minute(4711),
+    };
+    const A: &str = "000102030405060708090a0b0c0d0e0f";
+    const B: &str = "101112131415161718191a1b1c1d1e1f";
+
+    #[test]
+    fn exact_characters() {
+        // Computed with `openssl enc -aes-128-ecb -nopad` over 0002 0000004d 1267 010203 0000000000.
+        let ring = KeyRing::parse(&format!("current 5 {A}")).unwrap();
+        let ufrag = ring.seal(HINT, [1, 2, 3]);
+        assert_eq!(ufrag.as_str(), "FEsJ0nmOf0SQMl7Rkm3vBDw");
+        assert_eq!(ring.open(b"FEsJ0nmOf0SQMl7Rkm3vBDw"), Ok(HINT));
+    }
+
+    #[test]
+    fn each_defect_has_its_reason() {
+        let ring = KeyRing::parse(&format!("current 5 {A}")).unwrap();
+        for (ufrag, error) in [
+            (&b""[..], HintError::Malformed),
+            (b"FEsJ0nmOf0SQMl7Rkm3vBD", HintError::Malformed),
+            (b"FEsJ0nmOf0SQMl7Rkm3vBDwA", HintError::Malformed),
+            (b"FEsJ0nmOf0SQMl7Rkm3vBD:", HintError::Malformed),
+            (b"FEsJ0nmOf0SQMl7Rkm3vBDx", HintError::Malformed),
+            (b"VEsJ0nmOf0SQMl7Rkm3vBDw", HintError::Malformed),
+            (b"EEsJ0nmOf0SQMl7Rkm3vBDw", HintError::UnknownKey),
+            (b"FEsJ0nmOf0SQMl7Rkm3vADw", HintError::Forged),
+        ] {
+            assert_eq!(ring.open(ufrag), Err(error), "{}", ufrag.escape_ascii());
+        }
+    }
+
+    #[test]
+    fn rotation_keeps_what_was_issued_one_step_before() {
+        let parse = |text: &str| KeyRing::parse(text).unwrap();
+        let old = parse(&format!("current 1 {A}\nnext 2 {B}"));
+        let new = parse(&format!("previous 1 {A}\ncurrent 2 {B}"));
+        let (before, after) = (old.seal(HINT, [0; 3]), new.seal(HINT, [0; 3]));
+        assert_ne!(before, after);
+        // A PoP may hold either file while the other node already has the new one.
+        for ring in [&old, &new] {
+            assert_eq!(ring.open(before.as_bytes()), Ok(HINT));
+            assert_eq!(ring.open(after.as_bytes()), Ok(HINT));
+        }
+    }
+
+    #[test]
+    fn key_file_errors_name_the_line() {
+        let parse = |text: &str| KeyRing::parse(text).map(|_| ());
+        assert_eq!(parse(""), Err(KeyRingError::NoCurrent));
+        let text = format!("# comment\n\n next 3 {A} \ncurrent 4 {B}\n");
+        assert_eq!(parse(&text), Ok(()));
+        let text = format!("current 1 {A}\ncurrent 2 {B}");
+        assert_eq!(parse(&text), Err(KeyRingError::Duplicate { line: 2 }));
+        let text = format!("current 1 {A}\nnext 1 {B}");
+        assert_eq!(parse(&text), Err(KeyRingError::Duplicate { line: 2 }));
+        for line in [
+            format!("current 16 {A}"),
+            format!("currant 1 {A}"),
+            format!("current 1 {A}0"),
+            format!("current 1 {}", &A[..31]),
+            format!("current 1 {A} x"),
+            "current 1 +00102030405060708090a0b0c0d0e0f".to_owned(),
+        ] {
+            assert_eq!(
+                parse(&line),
+                Err(KeyRingError::BadLine { line: 1 }),
+                "{line}"
+            );
+        }
+    }
+
+    #[test]
+    fn debug_shows_no_key_and_no_ufrag() {
+        let ring = KeyRing::parse(&format!("current 5 {A}")).unwrap();
+        assert_eq!(format!("{ring:?}"), "[KeyId(5)]");
+        assert_eq!(format!("{:?}", ring.seal(HINT, [0; 3])), "Ufrag(..)");
+    }
+
+    #[test]
+    fn minutes_wrap() {
+        assert_eq!(Minute::from_unix_s(59), Minute(0));
+        assert_eq!(Minute::from_unix_s(65_536 * 60 + 61), Minute(1));
+        assert_eq!(Minute(65_535).age_at(Minute(3)), 4);
+        assert_eq!(Minute(3).age_at(Minute(65_535)), -4);
+    }
+}

@@ -2,7 +2,7 @@
 //! sealed flow record.
 //!
 //! Invariants, stated as absences: this crate opens no socket, reads no clock, draws no random number,
-//! spawns nothing and locks nothing. Time and randomness are arguments. Bytes from a network never panic.
+//! spawns nothing and locks nothing (the harnesses of `fuzz` need some instant to count from). Time and randomness are arguments. Bytes from a network never panic.
 
 #![forbid(unsafe_code)]
 

@@ -387,3 +387,183 @@ impl std::fmt::Debug for Reassembler {
             .finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::{PopId, RegionId, TransceiverId};
+
+    const TTL: Duration = Duration::from_millis(200);
+
+    #[test]
+    fn joins_in_any_order() {
+        for order in [
+            [0, 1, 2],
+            [0, 2, 1],
+            [1, 0, 2],
+            [1, 2, 0],
+            [2, 0, 1],
+            [2, 1, 0],
+        ] {
+            let mut r = Reassembler::new(8, TTL, 1);
+            let parts = [&b"abcd"[..], b"efgh", b"i"];
+            for (step, index) in order.into_iter().enumerate() {
+                let got = r.push(&header(1, 9, index, 3), parts[usize::from(index)], start());
+                let expected = match step {
+                    2 => Reassembled::Complete(b"abcdefghi"),
+                    _ => Reassembled::Pending,
+                };
+                assert_eq!(got, expected, "{order:?}");
+            }
+            assert_eq!((r.pending(), r.stats().completed), (0, 1));
+        }
+    }
+
+    #[test]
+    fn a_whole_record_passes_through() {
+        let mut r = Reassembler::new(8, TTL, 1);
+        let whole = RecordHeader {
+            fragment: None,
+            ..header(1, 0, 0, 2)
+        };
+        assert_eq!(r.push(&whole, b"x", start()), Reassembled::Complete(b"x"));
+        assert_eq!(r.pending(), 0);
+    }
+
+    #[test]
+    fn parts_of_different_packets_never_mix() {
+        let mut r = Reassembler::new(8, TTL, 1);
+        let base = header(1, 9, 0, 2);
+        let mut others = [base; 5];
+        others[0].client = header(2, 9, 0, 2).client;
+        others[1].fragment = header(1, 10, 0, 2).fragment;
+        others[2].tag.worker = 1;
+        others[3].tag.pop = PopId(8);
+        others[4].owner.transceiver = TransceiverId(6);
+        r.push(&base, b"base", start());
+        for mut other in others {
+            other.fragment = other.fragment.map(|f| Fragment { index: 1, ..f });
+            assert_eq!(r.push(&other, b"othr", start()), Reassembled::Pending);
+        }
+        let second = header(1, 9, 1, 2);
+        assert_eq!(
+            r.push(&second, b"2", start()),
+            Reassembled::Complete(b"base2")
+        );
+    }
+
+    #[test]
+    fn duplicates_and_bad_lengths_are_refused_and_harmless() {
+        let mut r = Reassembler::new(8, TTL, 1);
+        r.push(&header(1, 9, 0, 3), b"abcd", start());
+        for (index, part, error) in [
+            (0, &b"abcd"[..], ReassemblyError::Duplicate),
+            (0, b"zzzz", ReassemblyError::Duplicate),
+            (1, b"efg", ReassemblyError::BadLength),
+            (2, b"ijklm", ReassemblyError::BadLength),
+            (3, b"x", ReassemblyError::BadFragment),
+            (1, b"", ReassemblyError::BadFragment),
+            (1, &[0; 492], ReassemblyError::BadLength),
+        ] {
+            let got = r.push(&header(1, 9, index, 3), part, start());
+            assert_eq!(got, Reassembled::Dropped(error), "{index} {part:?}");
+        }
+        r.push(&header(1, 9, 2, 3), b"i", start());
+        let got = r.push(&header(1, 9, 1, 3), b"efgh", start());
+        assert_eq!(got, Reassembled::Complete(b"abcdefghi"));
+    }
+
+    #[test]
+    fn a_refused_first_part_leaves_no_slot() {
+        let mut r = Reassembler::new(8, TTL, 1);
+        let got = r.push(&header(1, 9, 0, 2), &[0; 737], start());
+        assert_eq!(got, Reassembled::Dropped(ReassemblyError::BadLength));
+        assert_eq!(r.pending(), 0);
+    }
+
+    #[test]
+    fn another_count_supersedes() {
+        let mut r = Reassembler::new(8, TTL, 1);
+        r.push(&header(1, 9, 0, 3), b"abcd", start());
+        assert_eq!(
+            r.push(&header(1, 9, 0, 2), b"AB", start()),
+            Reassembled::Pending
+        );
+        let got = r.push(&header(1, 9, 1, 2), b"C", start());
+        assert_eq!(got, Reassembled::Complete(b"ABC"));
+        assert_eq!((r.stats().superseded, r.pending()), (1, 0));
+    }
+
+    #[test]
+    fn old_packets_expire_and_only_they() {
+        let mut r = Reassembler::new(8, TTL, 1);
+        let at = |ms| start() + Duration::from_millis(ms);
+        r.push(&header(1, 1, 0, 2), b"old", at(0));
+        r.push(&header(1, 2, 0, 2), b"mid", at(100));
+        assert_eq!(
+            r.push(&header(1, 3, 0, 2), b"new", at(200)),
+            Reassembled::Pending
+        );
+        assert_eq!((r.stats().expired, r.pending()), (1, 2));
+        assert_eq!(
+            r.push(&header(1, 2, 1, 2), b"x", at(299)),
+            Reassembled::Complete(b"midx")
+        );
+        // The part that comes late starts a packet of its own.
+        assert_eq!(
+            r.push(&header(1, 1, 1, 2), b"x", at(299)),
+            Reassembled::Pending
+        );
+    }
+
+    #[test]
+    fn the_oldest_makes_room() {
+        let mut r = Reassembler::new(4, TTL, 1);
+        for id in 0..6 {
+            r.push(&header(1, id, 0, 2), b"ab", start());
+        }
+        assert_eq!((r.stats().evicted, r.pending()), (2, 4));
+        let got = r.push(&header(1, 2, 1, 2), b"c", start());
+        assert_eq!(got, Reassembled::Complete(b"abc"));
+        assert_eq!(
+            r.push(&header(1, 1, 1, 2), b"c", start()),
+            Reassembled::Pending
+        );
+    }
+
+    #[test]
+    fn debug_shows_no_client_and_no_seed() {
+        let mut r = Reassembler::new(4, TTL, 0x5eed);
+        r.push(&header(1, 1, 0, 2), b"ab", start());
+        let shown = format!("{r:?}");
+        assert!(
+            shown.starts_with("Reassembler { packets_max: 4, pending: 1"),
+            "{shown}"
+        );
+        assert!(
+            !shown.contains("seed") && !shown.contains("client"),
+            "{shown}"
+        );
+    }
+
+    fn start() -> Instant {
+        crate::fuzz::origin()
+    }
+
+    fn header(client: u8, id: u16, index: u8, count: u8) -> RecordHeader {
+        RecordHeader {
+            owner: Owner {
+                region: RegionId(1),
+                transceiver: TransceiverId(2),
+            },
+            tag: Tag {
+                pop: PopId(3),
+                worker: 0,
+                ingress: 0,
+            },
+            client: ClientAddr::new(([192, 0, 2, client], 4000).into()),
+            hops: 0,
+            fragment: Some(Fragment { id, index, count }),
+        }
+    }
+}

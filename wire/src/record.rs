@@ -429,3 +429,138 @@ impl<'a> Iterator for Parts<'a> {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn exact_bytes_ipv4() {
+        let header = header("203.0.113.7:50000", None);
+        let mut out = datagram_header(DatagramKind::Records, 0x1234).to_vec();
+        put_record(&mut out, &header, b"\x80hi");
+        let expected = b"\xf1\x00\x12\x34\
+            \x00\x01\x00\x03\x00\x05\x01\x02\x00\x02\x00\x00\x00\x4d\xc3\x50\xcb\x00\x71\x07\x80hi";
+        assert_eq!(out, expected);
+    }
+
+    #[test]
+    fn exact_bytes_ipv6_fragment() {
+        let fragment = Fragment {
+            id: 0x0708,
+            index: 1,
+            count: 3,
+        };
+        let header = header("[2001:db8::9]:50000", Some(fragment));
+        let mut out = Vec::new();
+        put_record(&mut out, &header, b"x");
+        let expected = b"\x03\x01\x00\x05\x00\x05\x01\x02\x00\x02\x00\x00\x00\x4d\xc3\x50\
+            \x20\x01\x0d\xb8\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x09\x07\x08\x01\x03x";
+        assert_eq!(out, expected);
+        assert_eq!(out.len(), header.encoded_len() + 1);
+    }
+
+    #[test]
+    fn each_defect_has_its_reason() {
+        let good = {
+            let mut out = Vec::new();
+            let fragment = Fragment {
+                id: 1,
+                index: 0,
+                count: 2,
+            };
+            put_record(&mut out, &header("203.0.113.7:50000", Some(fragment)), b"x");
+            out
+        };
+        let with = |edits: &[(usize, u8)]| {
+            let mut bytes = good.clone();
+            for (at, byte) in edits {
+                bytes[*at] = *byte;
+            }
+            Records::new(&bytes).next().unwrap().map(|_| ())
+        };
+        assert_eq!(with(&[]), Ok(()));
+        assert_eq!(with(&[(0, 6)]), Err(RecordError::UnknownFlags));
+        assert_eq!(with(&[(3, 4)]), Err(RecordError::BadLength));
+        assert_eq!(with(&[(3, 3)]), Err(RecordError::Truncated));
+        assert_eq!(with(&[(3, 6)]), Err(RecordError::Truncated));
+        assert_eq!(with(&[(22, 2)]), Err(RecordError::BadFragment));
+        for count in [0, 1, 5, 255] {
+            assert_eq!(
+                with(&[(23, count)]),
+                Err(RecordError::BadFragment),
+                "{count}"
+            );
+        }
+        assert_eq!(with(&[(4, 0), (5, 0)]), Err(RecordError::BadAddress));
+        assert_eq!(with(&[(8, 0), (9, 0)]), Err(RecordError::BadAddress));
+        assert_eq!(with(&[(13, 0)]), Err(RecordError::BadAddress));
+        assert_eq!(with(&[(14, 0), (15, 0)]), Err(RecordError::BadAddress));
+    }
+
+    #[test]
+    fn a_broken_record_ends_the_walk_after_the_good_ones() {
+        let mut body = Vec::new();
+        put_record(&mut body, &header("203.0.113.7:50000", None), b"one");
+        body.push(0xff);
+        let mut records = Records::new(&body);
+        assert_eq!(records.next().unwrap().unwrap().payload, b"one");
+        assert_eq!(records.next(), Some(Err(RecordError::Truncated)));
+        assert_eq!(records.next(), None);
+    }
+
+    #[test]
+    fn a_mapped_client_is_refused() {
+        let datagram = include_bytes!("../corpora/datagram/mapped-client");
+        let (_, _, body) = open_datagram(datagram).unwrap();
+        assert_eq!(
+            Records::new(body).next(),
+            Some(Err(RecordError::BadAddress))
+        );
+    }
+
+    #[test]
+    fn datagram_headers() {
+        assert_eq!(open_datagram(b"\xf1\x00\x00"), Err(RecordError::Truncated));
+        assert_eq!(
+            open_datagram(b"\xf0\x00\x00\x00"),
+            Err(RecordError::UnknownKind)
+        );
+        assert_eq!(
+            open_datagram(b"\xf1\x03\x00\x00"),
+            Err(RecordError::UnknownKind)
+        );
+        let ping = [&datagram_header(DatagramKind::Ping, 7)[..], b"body"].concat();
+        assert_eq!(
+            open_datagram(&ping),
+            Ok((DatagramKind::Ping, 7, &b"body"[..]))
+        );
+    }
+
+    #[test]
+    fn a_packet_that_cannot_be_split_small_enough_is_refused() {
+        let header = header("203.0.113.7:50000", None);
+        assert!(split(header, &[0; 100], 24, 1).is_none());
+        assert!(split(header, &[0; 100], 24 + 24, 1).is_none());
+        assert_eq!(split(header, &[0; 100], 24 + 25, 1).unwrap().count(), 4);
+        assert_eq!(split(header, &[0; 100], 119, 1).unwrap().count(), 2);
+        assert_eq!(split(header, &[0; 100], 120, 1).unwrap().count(), 1);
+    }
+
+    fn header(client: &str, fragment: Option<Fragment>) -> RecordHeader {
+        RecordHeader {
+            owner: Owner {
+                region: RegionId(2),
+                transceiver: TransceiverId(77),
+            },
+            tag: Tag {
+                pop: PopId(5),
+                worker: 1,
+                ingress: 2,
+            },
+            client: ClientAddr::new(client.parse().unwrap()),
+            hops: 1,
+            fragment,
+        }
+    }
+}

@@ -216,3 +216,122 @@ impl<'a> Iterator for Attributes<'a> {
         }))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const REQUEST: &[u8] = include_bytes!("../corpora/stun/rfc5769-2.1-request");
+    const IPV4_RESPONSE: &[u8] = include_bytes!("../corpora/stun/rfc5769-2.2-ipv4-response");
+    const IPV6_RESPONSE: &[u8] = include_bytes!("../corpora/stun/rfc5769-2.3-ipv6-response");
+    const LONG_TERM: &[u8] = include_bytes!("../corpora/stun/rfc5769-2.4-long-term-request");
+
+    #[test]
+    fn rfc5769_request() {
+        let header = parse(REQUEST).unwrap();
+        assert_eq!(
+            (header.class, header.method),
+            (Class::Request, METHOD_BINDING)
+        );
+        assert_eq!(
+            header.transaction_id,
+            [
+                0xb7, 0xe7, 0xa7, 0x01, 0xbc, 0x34, 0xd6, 0x86, 0xfa, 0x87, 0xdf, 0xae
+            ]
+        );
+        assert_eq!(header.username(), Ok(&b"evtj:h6vY"[..]));
+        assert_eq!(header.local_ufrag(), Ok(&b"evtj"[..]));
+        let kinds: Vec<u16> = header.attributes().map(|a| a.unwrap().kind).collect();
+        assert_eq!(kinds, [0x8022, 0x0024, 0x8029, 0x0006, 0x0008, 0x8028]);
+    }
+
+    #[test]
+    fn rfc5769_responses() {
+        for packet in [IPV4_RESPONSE, IPV6_RESPONSE] {
+            let header = parse(packet).unwrap();
+            assert_eq!(
+                (header.class, header.method),
+                (Class::Success, METHOD_BINDING)
+            );
+            assert_eq!(header.local_ufrag(), Err(StunError::NoUsername));
+        }
+    }
+
+    #[test]
+    fn rfc5769_long_term_request_has_no_ufrag() {
+        let header = parse(LONG_TERM).unwrap();
+        assert_eq!(header.username(), Ok("マトリックス".as_bytes()));
+        assert_eq!(header.local_ufrag(), Err(StunError::NoUsername));
+    }
+
+    #[test]
+    fn every_truncation_of_a_request_is_refused() {
+        for len in 0..REQUEST.len() {
+            assert!(parse(&REQUEST[..len]).is_err(), "{len} bytes");
+        }
+        let longer = [REQUEST, &[0; 4]].concat();
+        assert_eq!(parse(&longer), Err(StunError::Truncated));
+    }
+
+    #[test]
+    fn headers_that_are_not_stun() {
+        let with = |at: usize, byte: u8| {
+            let mut packet = REQUEST.to_vec();
+            packet[at] = byte;
+            parse(&packet).map(|_| ())
+        };
+        assert_eq!(with(0, 0x80), Err(StunError::NotStun));
+        assert_eq!(with(4, 0x22), Err(StunError::NotStun));
+        assert_eq!(with(3, 0x59), Err(StunError::NotStun));
+        assert_eq!(with(3, 0x5c), Err(StunError::Truncated));
+    }
+
+    #[test]
+    fn classes_and_methods() {
+        for (kind, class, method) in [
+            (0x0001, Class::Request, 1),
+            (0x0011, Class::Indication, 1),
+            (0x0101, Class::Success, 1),
+            (0x0111, Class::Error, 1),
+            (0x0003, Class::Request, 3),
+            (0x3eef, Class::Request, 0xfff),
+        ] {
+            assert_eq!(
+                (class_of(kind), method_of(kind)),
+                (class, method),
+                "{kind:04x}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_long_unknown_attribute_is_skipped() {
+        // DTLS inside STUN: over a kilobyte before the USERNAME.
+        let packet = include_bytes!("../corpora/stun/unknown-1200-byte-attribute-first");
+        let header = parse(packet).unwrap();
+        assert_eq!(header.local_ufrag(), Ok(&b"AbCdEfGhIjKlMnOpQrStUvW"[..]));
+    }
+
+    #[test]
+    fn an_attribute_that_overruns_ends_the_walk() {
+        let packet = include_bytes!("../corpora/stun/attribute-overrun");
+        let header = parse(packet).unwrap();
+        assert_eq!(header.username(), Err(StunError::BadAttribute));
+        assert_eq!(header.attributes().count(), 1);
+    }
+
+    #[test]
+    fn first_byte_decides_the_kind() {
+        let kinds = (0..=255u8).map(|b| PacketKind::of(&[b]));
+        for (first, kind) in (0..=255u8).zip(kinds) {
+            let expected = match first {
+                0..=3 => PacketKind::Stun,
+                20..=63 => PacketKind::Dtls,
+                128..=191 => PacketKind::Rtp,
+                _ => PacketKind::Other,
+            };
+            assert_eq!(kind, expected, "{first}");
+        }
+        assert_eq!(PacketKind::of(&[]), PacketKind::Other);
+    }
+}
