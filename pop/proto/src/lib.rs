@@ -1,6 +1,26 @@
 //! The PoP's decisions: which flow a client's packet belongs to, whether it may pass, and whom a downlink record commits.
 //!
+//! ```text
+//!              Binding request with a good hint            downlink from that owner
+//!   (no flow) ─────────────────────────────────► tentative ───────────────────────► committed
+//!       │                                            │ 5 s                             │ 60 s idle
+//!       │ downlink from an owner                     ▼                                 ▼
+//!       └──────────────────────────────► committed   (no flow)                     (no flow)
+//! ```
+//!
 //! Invariants, stated as absences: this crate opens no socket, reads no clock, draws no random number, and originates no
-//! packet. It never parses a payload beyond the STUN header and USERNAME of a Binding request.
+//! packet. It parses nothing of a payload beyond the STUN header and the USERNAME of a Binding request. A tentative flow
+//! never evicts a committed one, and no flow exists for an address that belongs to the network itself.
 
 #![forbid(unsafe_code)]
+
+mod flow;
+pub mod flows;
+pub mod fuzz;
+pub mod routes;
+mod table;
+pub mod verdict;
+
+pub use flows::{Flows, FlowsConfig, Now, Stats};
+pub use routes::Routes;
+pub use verdict::{Downlink, DropReason, Uplink};

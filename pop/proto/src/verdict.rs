@@ -1,0 +1,161 @@
+//! What happens to a packet, by value, and the closed list of reasons for dropping one.
+
+use wire::Owner;
+
+/// Verdict on a client's packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Uplink {
+    /// Send it to `owner`, and to `also` while two owners share the client's address.
+    Forward {
+        /// Who gets it.
+        owner: Owner,
+        /// Second owner of the same address, for a bounded time.
+        also: Option<Owner>,
+    },
+    /// Drop it.
+    Drop(DropReason),
+}
+
+/// Verdict on a downlink record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Downlink {
+    /// Send the payload to the client.
+    Deliver,
+    /// Drop it.
+    Drop(DropReason),
+}
+
+macro_rules! drop_reasons {
+    ($($(#[$doc:meta])* $name:ident = $label:literal,)+) => {
+        /// Why the PoP dropped a packet: the label of its one drop counter.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub enum DropReason {
+            $($(#[$doc])* $name,)+
+        }
+
+        impl DropReason {
+            /// Every reason, in the order of declaration.
+            pub const ALL: &'static [Self] = &[$(Self::$name,)+];
+
+            /// The metric label.
+            #[must_use]
+            pub const fn as_str(self) -> &'static str {
+                match self {
+                    $(Self::$name => $label,)+
+                }
+            }
+        }
+    };
+}
+
+drop_reasons! {
+    /// A client packet without a byte in it.
+    Empty = "empty",
+    /// A client packet longer than `wire::record::PAYLOAD_LEN_MAX`.
+    TooLong = "too_long",
+    /// From an address that belongs to the network itself.
+    OwnAddress = "own_address",
+    /// From port 0, or a source no client can have (unspecified, multicast, broadcast).
+    BadSource = "bad_source",
+    /// Looks like STUN and is not, and the address has no committed flow.
+    StunMalformed = "stun_malformed",
+    /// A Binding request without a usable USERNAME.
+    StunNoUsername = "stun_no_username",
+    /// The ufrag is not a hint at all.
+    HintMalformed = "hint_malformed",
+    /// The hint's key id is not one of the live keys.
+    HintUnknownKey = "hint_unknown_key",
+    /// The hint's redundancy does not match.
+    HintForged = "hint_forged",
+    /// The hint is too old, or too far ahead, to make a flow.
+    HintExpired = "hint_expired",
+    /// The hint names a region this PoP has no links to.
+    UnknownRegion = "unknown_region",
+    /// The hint names a transceiver outside its region's CIDR.
+    OutsideCidr = "outside_cidr",
+    /// The flow table is full.
+    TableFull = "table_full",
+    /// The share of the table that tentative flows may take is full.
+    TentativeFull = "tentative_full",
+    /// The PoP is draining and takes no new client.
+    Draining = "draining",
+    /// Not a Binding request, and the address has no flow.
+    NoFlow = "no_flow",
+    /// Not a Binding request, and the flow is still tentative.
+    NotCommitted = "not_committed",
+    /// No link to the owner's region is up.
+    LinkDown = "link_down",
+    /// The link's send buffer was full: the oldest datagram went.
+    LinkFull = "link_full",
+    /// Neither whole nor in fragments does the packet fit a datagram of the link.
+    Oversize = "oversize",
+    /// A datagram or record from a link that does not parse.
+    BadRecord = "bad_record",
+    /// A downlink record for another PoP or worker.
+    WrongTag = "wrong_tag",
+    /// A downlink record for an ingress this PoP does not have, or of the other address family.
+    BadIngress = "bad_ingress",
+    /// A record that has been forwarded too often.
+    HopLimit = "hop_limit",
+    /// A downlink fragment that could not be reassembled.
+    Reassembly = "reassembly",
+    /// The kernel refused to send to the client.
+    SendFailed = "send_failed",
+}
+
+const _: () = assert!(DropReason::ALL.len() <= DROP_REASONS);
+
+/// Size of an array indexed by reason; at least `DropReason::ALL.len()`.
+pub const DROP_REASONS: usize = 32;
+
+/// Drops counted by reason.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Drops([u64; DROP_REASONS]);
+
+impl Drops {
+    /// Counts one.
+    pub fn count(&mut self, reason: DropReason) {
+        self.add(reason, 1);
+    }
+
+    /// Counts several.
+    pub fn add(&mut self, reason: DropReason, packets: u64) {
+        if let Some(cell) = self.0.get_mut(reason as usize) {
+            *cell = cell.saturating_add(packets);
+        }
+    }
+
+    /// Total of one reason.
+    #[must_use]
+    pub fn get(&self, reason: DropReason) -> u64 {
+        self.0.get(reason as usize).copied().unwrap_or(0)
+    }
+
+    /// Total of all reasons.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        self.0.iter().sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_are_distinct_and_every_reason_has_its_own_cell() {
+        let mut labels: Vec<_> = DropReason::ALL
+            .iter()
+            .map(|reason| reason.as_str())
+            .collect();
+        labels.sort_unstable();
+        labels.dedup();
+        assert_eq!(labels.len(), DropReason::ALL.len());
+        let mut drops = Drops::default();
+        for reason in DropReason::ALL {
+            drops.count(*reason);
+            assert_eq!(drops.get(*reason), 1);
+        }
+        assert_eq!(drops.total(), DropReason::ALL.len() as u64);
+    }
+}
