@@ -1,0 +1,244 @@
+//! What one connection tells about its path: round-trip time, jitter, loss, and whether the return is alive.
+//!
+//! ```text
+//!  heard   any datagram of the peer: its heartbeats, its echoes, its records
+//!  echoed  a Pong that carries one of our own recent Pings
+//!
+//!  not heard for down_after        -> Silent   the return is dead, even if we can still send
+//!  not echoed for 2 x down_after   -> NoEcho   we hear the peer, it does not hear us
+//! ```
+//!
+//! A path that fails in one direction is seen first by the end that stops hearing; it closes the connection, and the
+//! close reaches the other end over the direction that works. `NoEcho` is for when that close was lost. It waits
+//! twice as long because a round trip is lost twice as often as a packet.
+
+use std::time::{Duration, Instant};
+
+use topology::Link;
+
+use crate::reason::DownReason;
+
+/// Heartbeat intervals that the loss figure looks back over.
+const WINDOWS: usize = 16;
+
+#[derive(Clone, Debug)]
+pub(crate) struct Health {
+    down_after: Duration,
+    heard_at: Instant,
+    echoed_at: Instant,
+    echoed: bool,
+    rtt_us: u32,
+    jitter_us: u32,
+    last_rtt_us: u32,
+    sequence: Sequence,
+}
+
+impl Health {
+    /// At the moment a connection is established.
+    pub(crate) fn new(link: &Link, now: Instant) -> Self {
+        Self {
+            down_after: Duration::from_millis(link.down_after_ms.into()),
+            heard_at: now,
+            echoed_at: now,
+            echoed: false,
+            rtt_us: 0,
+            jitter_us: 0,
+            last_rtt_us: 0,
+            sequence: Sequence::default(),
+        }
+    }
+
+    /// A datagram with this sequence number arrived.
+    pub(crate) fn heard(&mut self, sequence: u16, now: Instant) {
+        self.heard_at = self.heard_at.max(now);
+        self.sequence.received(sequence);
+    }
+
+    /// A Pong came back for a Ping sent at `sent_us` of the same clock as `now_us`. Returns whether it counts:
+    /// a stamp from the future or older than the detection time proves nothing.
+    pub(crate) fn echoed(&mut self, sent_us: u64, now_us: u64, now: Instant) -> bool {
+        let Some(rtt_us) = now_us.checked_sub(sent_us) else {
+            return false;
+        };
+        if Duration::from_micros(rtt_us) > self.down_after * 2 {
+            return false;
+        }
+        let rtt_us = u32::try_from(rtt_us).unwrap_or(u32::MAX);
+        if self.echoed {
+            self.jitter_us = smooth(self.jitter_us, rtt_us.abs_diff(self.last_rtt_us), 16);
+            self.rtt_us = smooth(self.rtt_us, rtt_us, 8);
+        } else {
+            self.rtt_us = rtt_us;
+        }
+        self.last_rtt_us = rtt_us;
+        self.echoed = true;
+        self.echoed_at = self.echoed_at.max(now);
+        true
+    }
+
+    /// Why the connection must be given up, if it must.
+    pub(crate) fn verdict(&self, now: Instant) -> Option<DownReason> {
+        if now >= self.heard_at + self.down_after {
+            Some(DownReason::Silent)
+        } else if now >= self.echoed_at + self.down_after * 2 {
+            Some(DownReason::NoEcho)
+        } else {
+            None
+        }
+    }
+
+    /// When [`Self::verdict`] may change.
+    pub(crate) fn deadline(&self) -> Instant {
+        (self.heard_at + self.down_after).min(self.echoed_at + self.down_after * 2)
+    }
+
+    /// Once per heartbeat interval: closes a window of the loss figure.
+    pub(crate) fn tick(&mut self) {
+        self.sequence.rotate();
+    }
+
+    /// Smoothed round-trip time.
+    pub(crate) const fn rtt_us(&self) -> u32 {
+        self.rtt_us
+    }
+
+    /// Smoothed difference between successive round-trip times (as RFC 3550 §6.4.1 smooths it).
+    pub(crate) const fn jitter_us(&self) -> u32 {
+        self.jitter_us
+    }
+
+    /// Share of the peer's datagrams that did not arrive, in parts per million.
+    pub(crate) fn loss_ppm(&self) -> u32 {
+        self.sequence.loss_ppm()
+    }
+}
+
+fn smooth(old: u32, sample: u32, weight: u32) -> u32 {
+    let sum = u64::from(old) * u64::from(weight - 1) + u64::from(sample);
+    u32::try_from(sum / u64::from(weight)).unwrap_or(u32::MAX)
+}
+
+/// Counts expected and received datagrams. QUIC removes duplicates, so a late one is simply received late.
+#[derive(Clone, Debug, Default)]
+struct Sequence {
+    highest: Option<u16>,
+    current: (u32, u32),
+    windows: [(u32, u32); WINDOWS],
+    next_window: usize,
+}
+
+impl Sequence {
+    fn received(&mut self, sequence: u16) {
+        let ahead = self
+            .highest
+            .map_or(1, |highest| sequence.wrapping_sub(highest).cast_signed());
+        if let Ok(ahead) = u16::try_from(ahead)
+            && ahead > 0
+        {
+            self.current.0 += u32::from(ahead);
+            self.highest = Some(sequence);
+        }
+        self.current.1 += 1;
+    }
+
+    fn rotate(&mut self) {
+        if let Some(window) = self.windows.get_mut(self.next_window) {
+            *window = self.current;
+        }
+        self.next_window = (self.next_window + 1) % WINDOWS;
+        self.current = (0, 0);
+    }
+
+    fn loss_ppm(&self) -> u32 {
+        let (expected, received) = self
+            .windows
+            .iter()
+            .chain([&self.current])
+            .fold((0u64, 0u64), |(e, r), (expected, received)| {
+                (e + u64::from(*expected), r + u64::from(*received))
+            });
+        let lost = expected.saturating_sub(received);
+        (lost * 1_000_000)
+            .checked_div(expected)
+            .and_then(|ppm| u32::try_from(ppm).ok())
+            .unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "an arbitrary epoch for an invented clock"
+    )]
+    fn epoch() -> Instant {
+        Instant::now()
+    }
+
+    fn ms(ms: u64) -> Duration {
+        Duration::from_millis(ms)
+    }
+
+    #[test]
+    fn silence_and_missing_echo_are_told_apart() {
+        let start = epoch();
+        let mut health = Health::new(&Link::default(), start);
+        assert_eq!(health.verdict(start + ms(499)), None);
+        assert_eq!(health.deadline(), start + ms(500));
+        assert_eq!(health.verdict(start + ms(500)), Some(DownReason::Silent));
+        for at in (100..1100).step_by(100) {
+            health.heard(0, start + ms(at));
+        }
+        assert_eq!(health.verdict(start + ms(999)), None);
+        assert_eq!(health.verdict(start + ms(1000)), Some(DownReason::NoEcho));
+        assert!(health.echoed(1_000_000, 1_080_000, start + ms(1000)));
+        assert_eq!(health.verdict(start + ms(1400)), None);
+    }
+
+    #[test]
+    fn rtt_and_jitter_are_smoothed() {
+        let start = epoch();
+        let mut health = Health::new(&Link::default(), start);
+        assert!(health.echoed(0, 80_000, start));
+        assert_eq!((health.rtt_us(), health.jitter_us()), (80_000, 0));
+        assert!(health.echoed(0, 96_000, start));
+        assert_eq!((health.rtt_us(), health.jitter_us()), (82_000, 1000));
+    }
+
+    #[test]
+    fn stamps_from_the_future_or_the_past_prove_nothing() {
+        let start = epoch();
+        let mut health = Health::new(&Link::default(), start);
+        assert!(!health.echoed(11, 10, start));
+        assert!(!health.echoed(0, 1_000_001, start));
+        assert_eq!(health.rtt_us(), 0);
+    }
+
+    #[test]
+    fn loss_counts_gaps_across_the_wrap_and_forgives_reordering() {
+        let mut sequence = Sequence::default();
+        for n in 0..1000u16 {
+            let n = n.wrapping_add(65_000);
+            // Every tenth is lost, every pair swapped.
+            if n % 10 != 0 {
+                sequence.received(n ^ 1);
+            }
+        }
+        let loss = sequence.loss_ppm();
+        assert!((95_000..=105_000).contains(&loss), "{loss}");
+    }
+
+    #[test]
+    fn loss_is_forgotten_after_the_windows() {
+        let mut sequence = Sequence::default();
+        sequence.received(0);
+        sequence.received(9);
+        assert_eq!(sequence.loss_ppm(), 800_000);
+        for _ in 0..=WINDOWS {
+            sequence.rotate();
+        }
+        assert_eq!(sequence.loss_ppm(), 0);
+    }
+}

@@ -1,0 +1,278 @@
+//! A link: the durable pair (peer node, peer worker), whatever connection serves it at the moment.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Instant;
+
+use bytes::{BufMut, BytesMut};
+use topology::Link;
+use wire::record::{self, DATAGRAM_HEADER_LEN, DatagramKind, RecordHeader};
+
+use crate::connection::{LinkConnection, Refused};
+use crate::health::Health;
+use crate::queue::SendQueue;
+use crate::reason::{LinkDrop, LinkDrops};
+use crate::redial::Redial;
+
+/// Names a link as long as the topology names its peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct LinkId {
+    pub(crate) index: u32,
+    pub(crate) generation: u32,
+}
+
+/// What a link is like.
+#[derive(Clone, Debug)]
+pub struct LinkStats {
+    /// The link.
+    pub id: LinkId,
+    /// Node name of the peer.
+    pub peer: Arc<str>,
+    /// Worker thread of the peer.
+    pub worker: u8,
+    /// Since when it is up; `None` while it is down.
+    pub up_since: Option<Instant>,
+    /// Whether the peer says that it drains.
+    pub draining: bool,
+    /// Smoothed round-trip time.
+    pub rtt_us: u32,
+    /// Smoothed variation of the round-trip time.
+    pub jitter_us: u32,
+    /// Loss from the peer to us, in parts per million, over the last 16 heartbeats.
+    pub loss_ppm: u32,
+    /// Loss from us to the peer, as the peer last said.
+    pub peer_loss_ppm: u32,
+    /// How often it came up.
+    pub ups: u64,
+    /// Datagrams of records handed to QUIC.
+    pub datagrams_sent: u64,
+    /// Datagrams of records received.
+    pub datagrams_received: u64,
+    /// Bytes of the datagrams sent.
+    pub bytes_sent: u64,
+    /// Bytes of the datagrams received.
+    pub bytes_received: u64,
+    /// Datagrams dropped, by reason.
+    pub drops: LinkDrops,
+}
+
+/// Datagrams' worth of memory taken at once for records to be packed into.
+const ARENA_DATAGRAMS: usize = 16;
+
+pub(crate) struct LinkState {
+    pub(crate) peer: Arc<str>,
+    pub(crate) worker: u8,
+    pub(crate) generation: u32,
+    /// Where to dial, for a link we dial.
+    pub(crate) dial: Option<Dial>,
+    /// Index of the connection that serves it or is being made for it.
+    pub(crate) connection: Option<usize>,
+    pub(crate) up_since: Option<Instant>,
+    /// When the present connection was established.
+    pub(crate) attached_at: Instant,
+    pub(crate) health: Health,
+    pub(crate) next_ping: Instant,
+    pub(crate) peer_draining: bool,
+    pub(crate) peer_loss_ppm: u32,
+    /// Largest datagram of the present connection.
+    datagram_len_max: usize,
+    sequence: u16,
+    fragment_id: u16,
+    /// Records that wait for their datagram to be full or flushed; starts with room for the header.
+    open: BytesMut,
+    queue: SendQueue,
+    ups: u64,
+    datagrams_sent: u64,
+    pub(crate) datagrams_received: u64,
+    bytes_sent: u64,
+    pub(crate) bytes_received: u64,
+    pub(crate) drops: LinkDrops,
+}
+
+pub(crate) struct Dial {
+    pub(crate) address: SocketAddr,
+    pub(crate) redial: Redial,
+}
+
+impl LinkState {
+    pub(crate) fn new(
+        peer: Arc<str>,
+        worker: u8,
+        generation: u32,
+        dial: Option<Dial>,
+        link: &Link,
+        now: Instant,
+    ) -> Self {
+        Self {
+            peer,
+            worker,
+            generation,
+            dial,
+            connection: None,
+            up_since: None,
+            attached_at: now,
+            health: Health::new(link, now),
+            next_ping: now,
+            peer_draining: false,
+            peer_loss_ppm: 0,
+            datagram_len_max: 0,
+            sequence: 0,
+            fragment_id: 0,
+            open: BytesMut::new(),
+            queue: SendQueue::of(link),
+            ups: 0,
+            datagrams_sent: 0,
+            datagrams_received: 0,
+            bytes_sent: 0,
+            bytes_received: 0,
+            drops: LinkDrops::default(),
+        }
+    }
+
+    /// A connection serves the link from here on.
+    pub(crate) fn attach(
+        &mut self,
+        index: usize,
+        connection: &mut LinkConnection,
+        link: &Link,
+        now: Instant,
+    ) {
+        self.connection = Some(index);
+        self.attached_at = now;
+        self.health = Health::new(link, now);
+        self.next_ping = now;
+        self.peer_draining = false;
+        self.peer_loss_ppm = 0;
+        self.sequence = 0;
+        self.datagram_len_max = connection.quic.datagrams().max_size().unwrap_or_default();
+    }
+
+    /// A connection is being made for the link.
+    pub(crate) const fn dialing(&mut self, index: usize) {
+        self.connection = Some(index);
+        self.datagram_len_max = 0;
+    }
+
+    /// The link is up: records may be sent.
+    pub(crate) fn came_up(&mut self, now: Instant) {
+        self.up_since = Some(now);
+        self.ups += 1;
+    }
+
+    /// No connection serves the link any more. What waited is dropped and counted.
+    pub(crate) fn detach(&mut self) -> Option<Instant> {
+        self.seal();
+        let dropped = self.queue.clear();
+        self.drops.add(LinkDrop::NotUp, dropped);
+        self.connection = None;
+        self.up_since.take()
+    }
+
+    pub(crate) const fn next_sequence(&mut self) -> u16 {
+        let sequence = self.sequence;
+        self.sequence = sequence.wrapping_add(1);
+        sequence
+    }
+
+    /// Bytes of records that fit into one datagram.
+    pub(crate) const fn room(&self) -> usize {
+        self.datagram_len_max.saturating_sub(DATAGRAM_HEADER_LEN)
+    }
+
+    /// Largest datagram, for a heartbeat that proves the path.
+    pub(crate) const fn datagram_len_max(&self) -> usize {
+        self.datagram_len_max
+    }
+
+    /// Packs one record; returns whether anything waits to be flushed or sent.
+    pub(crate) fn put(&mut self, header: &RecordHeader, payload: &[u8]) -> Result<(), LinkDrop> {
+        let room = self.room();
+        if header.encoded_len() + payload.len() <= room {
+            self.pack(header, payload);
+            return Ok(());
+        }
+        if header.fragment.is_some() {
+            return Err(LinkDrop::TooLarge);
+        }
+        let id = self.fragment_id;
+        let parts = record::split(*header, payload, room, id).ok_or(LinkDrop::TooLarge)?;
+        self.fragment_id = id.wrapping_add(1);
+        for part in parts {
+            self.pack(&part.header, part.payload);
+        }
+        Ok(())
+    }
+
+    fn pack(&mut self, header: &RecordHeader, payload: &[u8]) {
+        let len = header.encoded_len() + payload.len();
+        if self.open.len() + len > self.datagram_len_max {
+            self.seal();
+        }
+        if self.open.is_empty() {
+            if self.open.capacity() < self.datagram_len_max {
+                self.open.reserve(self.datagram_len_max * ARENA_DATAGRAMS);
+            }
+            self.open.put_bytes(0, DATAGRAM_HEADER_LEN);
+        }
+        record::put_record(&mut self.open, header, payload);
+    }
+
+    /// Moves the open datagram, if any, to the send queue.
+    pub(crate) fn seal(&mut self) {
+        if self.open.is_empty() {
+            return;
+        }
+        let sequence = self.next_sequence();
+        let mut datagram = self.open.split();
+        if let Some(head) = datagram.first_chunk_mut::<DATAGRAM_HEADER_LEN>() {
+            *head = record::datagram_header(DatagramKind::Records, sequence);
+        }
+        let dropped = self.queue.push(datagram.freeze());
+        self.drops.add(LinkDrop::QueueFull, dropped);
+    }
+
+    /// Hands queued datagrams to quinn as long as it takes them.
+    pub(crate) fn pump(&mut self, connection: &mut LinkConnection) {
+        while let Some(datagram) = self.queue.pop() {
+            let len = u64::try_from(datagram.len()).unwrap_or_default();
+            match connection.offer(datagram) {
+                Ok(()) => {
+                    self.datagrams_sent += 1;
+                    self.bytes_sent += len;
+                }
+                Err(Refused::Later(datagram)) => {
+                    self.queue.unpop(datagram);
+                    return;
+                }
+                Err(Refused::Never) => self.drops.add(LinkDrop::TooLarge, 1),
+            }
+        }
+    }
+
+    pub(crate) fn wants_to_send(&self) -> bool {
+        !self.queue.is_empty()
+    }
+
+    pub(crate) fn stats(&self, index: u32) -> LinkStats {
+        LinkStats {
+            id: LinkId {
+                index,
+                generation: self.generation,
+            },
+            peer: Arc::clone(&self.peer),
+            worker: self.worker,
+            up_since: self.up_since,
+            draining: self.peer_draining,
+            rtt_us: self.health.rtt_us(),
+            jitter_us: self.health.jitter_us(),
+            loss_ppm: self.health.loss_ppm(),
+            peer_loss_ppm: self.peer_loss_ppm,
+            ups: self.ups,
+            datagrams_sent: self.datagrams_sent,
+            datagrams_received: self.datagrams_received,
+            bytes_sent: self.bytes_sent,
+            bytes_received: self.bytes_received,
+            drops: self.drops,
+        }
+    }
+}
