@@ -1,5 +1,12 @@
 //! The flow rules, one test each, with an invented clock.
 
+#![expect(
+    clippy::unwrap_used,
+    clippy::cast_possible_truncation,
+    clippy::indexing_slicing,
+    reason = "a test fails loudly"
+)]
+
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
