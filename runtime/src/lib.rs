@@ -4,8 +4,14 @@
 //! is global to the process but the log subscriber and the signal handlers of [`node::main`], so that one process can
 //! run many nodes. `unsafe` is nowhere but in `sys`.
 
+pub mod admin;
+pub mod args;
 pub mod clock;
+pub mod control;
+pub mod credentials;
+pub mod logging;
 pub mod metrics;
+pub mod node;
 pub mod poll;
 mod sys;
 pub mod thread;

@@ -1,0 +1,198 @@
+//! Admin HTTP of a node: health, readiness, metrics, state, and what its program adds. Loopback only.
+//!
+//! | request | answer |
+//! | --- | --- |
+//! | `GET /healthz` | 200 while the process answers at all |
+//! | `GET /readyz` | 200 `ready`, or 503 and the reason; draining is a reason |
+//! | `GET /metrics` | Prometheus text |
+//! | `GET /state` | JSON of the program |
+//! | anything but GET and HEAD | 403 without an admin token configured, 401 without it in `Authorization: Bearer` |
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use axum::extract::{DefaultBodyLimit, Request, State};
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use axum::{Json, Router};
+use http::header::{AUTHORIZATION, CONTENT_TYPE, WWW_AUTHENTICATE};
+use http::{Method, StatusCode};
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+
+use crate::metrics::Registry;
+use crate::node::{self, ConfigHandle, NodeContext, Shutdown};
+
+/// Largest request body, in bytes.
+const BODY_BYTES_MAX: usize = 64 * 1024;
+/// Content type of the Prometheus text format.
+const PROMETHEUS: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// What a program shows.
+pub struct Admin {
+    /// Whether it can serve, and if not, why; one line.
+    pub ready: Box<dyn Fn() -> Result<(), String> + Send + Sync>,
+    /// Its state.
+    pub state: Box<dyn Fn() -> serde_json::Value + Send + Sync>,
+    /// Further routes. The token is asked for before they are reached.
+    pub routes: Router,
+}
+
+impl std::fmt::Debug for Admin {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Admin").finish_non_exhaustive()
+    }
+}
+
+/// A served admin address. Dropping it ends the server.
+#[derive(Debug)]
+pub struct AdminServer {
+    address: SocketAddr,
+    task: JoinHandle<()>,
+}
+
+impl AdminServer {
+    /// Where it listens, with the port the kernel chose where 0 was asked for.
+    #[must_use]
+    pub const fn address(&self) -> SocketAddr {
+        self.address
+    }
+}
+
+impl Drop for AdminServer {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// Why admin HTTP does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum AdminError {
+    /// Would be reachable from elsewhere.
+    #[error("admin address {0} is not loopback")]
+    NotLoopback(SocketAddr),
+    /// The kernel refuses the address.
+    #[error("admin address {address}: {error}")]
+    Bind {
+        /// The address.
+        address: SocketAddr,
+        /// What the kernel says.
+        error: io::Error,
+    },
+}
+
+/// Binds `address` and serves on the node's control runtime until the node has stopped or the result is dropped.
+///
+/// # Errors
+/// See [`AdminError`].
+pub fn serve(
+    context: &NodeContext,
+    address: SocketAddr,
+    admin: Admin,
+) -> Result<AdminServer, AdminError> {
+    if !address.ip().to_canonical().is_loopback() {
+        return Err(AdminError::NotLoopback(address));
+    }
+    let (listener, address) = {
+        let _guard = context.control.handle().enter();
+        listen(address).map_err(|error| AdminError::Bind { address, error })?
+    };
+    let app = router(context, admin);
+    let shutdown = context.shutdown.clone();
+    let task = context.control.spawn(async move {
+        let stopped = async move { shutdown.stopped().await };
+        if let Err(error) = axum::serve(listener, app)
+            .with_graceful_shutdown(stopped)
+            .await
+        {
+            tracing::error!(%error, "admin HTTP ended");
+        }
+    });
+    Ok(AdminServer { address, task })
+}
+
+fn listen(address: SocketAddr) -> io::Result<(TcpListener, SocketAddr)> {
+    let listener = std::net::TcpListener::bind(address)?;
+    listener.set_nonblocking(true)?;
+    let listener = TcpListener::from_std(listener)?;
+    let address = listener.local_addr()?;
+    Ok((listener, address))
+}
+
+struct App {
+    admin: Admin,
+    registry: Registry,
+    shutdown: Shutdown,
+}
+
+fn router(context: &NodeContext, mut admin: Admin) -> Router {
+    let routes = std::mem::take(&mut admin.routes);
+    let app = Arc::new(App {
+        admin,
+        registry: context.metrics.clone(),
+        shutdown: context.shutdown.clone(),
+    });
+    Router::new()
+        .route("/healthz", get(|| async { "ok\n" }))
+        .route("/readyz", get(readyz))
+        .route("/metrics", get(metrics))
+        .route("/state", get(state))
+        .with_state(app)
+        .merge(routes)
+        .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
+        .layer(middleware::from_fn_with_state(
+            context.config.clone(),
+            demand_token,
+        ))
+}
+
+async fn readyz(State(app): State<Arc<App>>) -> Response {
+    let ready = match app.shutdown.state() {
+        node::State::Running => (app.admin.ready)(),
+        node::State::Draining { .. } => Err("draining".to_owned()),
+        node::State::Stopped => Err("stopped".to_owned()),
+    };
+    match ready {
+        Ok(()) => "ready\n".into_response(),
+        Err(reason) => (StatusCode::SERVICE_UNAVAILABLE, format!("{reason}\n")).into_response(),
+    }
+}
+
+async fn metrics(State(app): State<Arc<App>>) -> impl IntoResponse {
+    ([(CONTENT_TYPE, PROMETHEUS)], app.registry.prometheus())
+}
+
+async fn state(State(app): State<Arc<App>>) -> Json<serde_json::Value> {
+    Json((app.admin.state)())
+}
+
+/// Lets reads pass, and everything else with the token only.
+async fn demand_token(
+    State(config): State<ConfigHandle>,
+    request: Request,
+    next: Next,
+) -> Response {
+    if matches!(*request.method(), Method::GET | Method::HEAD) {
+        return next.run(request).await;
+    }
+    let config = config.load();
+    let Some(token) = &config.credentials.admin_token else {
+        let reason = "this node has no admin.token, so nothing can be changed here\n";
+        return (StatusCode::FORBIDDEN, reason).into_response();
+    };
+    if bearer(&request).is_some_and(|candidate| token.matches(candidate)) {
+        return next.run(request).await;
+    }
+    let challenge = [(WWW_AUTHENTICATE, "Bearer realm=\"firsthop admin\"")];
+    let reason = "Authorization: Bearer <admin.token> is needed\n";
+    (StatusCode::UNAUTHORIZED, challenge, reason).into_response()
+}
+
+/// The token of `Authorization: Bearer ...`; the scheme is case-insensitive (RFC 9110 §11.1).
+fn bearer(request: &Request) -> Option<&[u8]> {
+    let value = request.headers().get(AUTHORIZATION)?.as_bytes();
+    let (scheme, token) = value.split_at_checked("Bearer ".len())?;
+    scheme.eq_ignore_ascii_case(b"Bearer ").then_some(token)
+}

@@ -1,0 +1,276 @@
+//! A node's credentials: who it is, whom it trusts, what opens hints, what its admin and WHIP clients must show.
+//!
+//! ```text
+//! ca.pem       certificates the network trusts              required
+//! cert.pem     the node's certificate, leaf first           required, SAN dNSName = node name
+//! key.pem      its private key                              required
+//! hint.keys    keys of hints, see wire::hint::KeyRing       required
+//! admin.token  one line; without it admin verbs are refused optional
+//! whip.secret  HS256 key; with it WHIP needs a bearer token optional
+//! ```
+//!
+//! A value that exists is whole: key and certificate belong together. Secrets show in no `Debug`.
+
+mod identity;
+
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustls_pki_types::pem::PemObject as _;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use subtle::ConstantTimeEq as _;
+use wire::hint::{KeyRing, KeyRingError};
+
+/// Names of the files, in the order they are read.
+pub const FILES: [&str; 6] = [CA, CERT, KEY, HINT_KEYS, ADMIN_TOKEN, WHIP_SECRET];
+const CA: &str = "ca.pem";
+const CERT: &str = "cert.pem";
+const KEY: &str = "key.pem";
+const HINT_KEYS: &str = "hint.keys";
+const ADMIN_TOKEN: &str = "admin.token";
+const WHIP_SECRET: &str = "whip.secret";
+
+/// Largest file read, in bytes.
+const FILE_BYTES_MAX: u64 = 1 << 20;
+/// Shortest admin token, in characters.
+pub const ADMIN_TOKEN_CHARS_MIN: usize = 16;
+/// Shortest HS256 key, in bytes (RFC 7518 §3.2).
+pub const WHIP_SECRET_BYTES_MIN: usize = 32;
+
+/// Everything in a node's credentials directory. Clones share it.
+#[derive(Clone, Debug)]
+pub struct Credentials {
+    /// Certificates that end a trusted chain.
+    pub ca: Arc<[CertificateDer<'static>]>,
+    /// The node's certificate, then what leads to the CA.
+    pub chain: Arc<[CertificateDer<'static>]>,
+    /// Private key of the first certificate of `chain`.
+    pub key: PrivateKey,
+    /// Seals and opens hints.
+    pub hint_keys: Arc<KeyRing>,
+    /// What a mutating admin request must carry; without it every one is refused.
+    pub admin_token: Option<Secret>,
+    /// Verifies tokens of WHIP requests; without it they need none.
+    pub whip_secret: Option<Secret>,
+    /// When the node's certificate ends, in seconds since the Unix epoch.
+    pub expires_unix_s: u64,
+    dir: PathBuf,
+}
+
+/// A private key that no log shows.
+#[derive(Clone)]
+pub struct PrivateKey(Arc<PrivateKeyDer<'static>>);
+
+impl PrivateKey {
+    /// For the TLS library.
+    #[must_use]
+    pub fn der(&self) -> PrivateKeyDer<'static> {
+        self.0.clone_key()
+    }
+}
+
+impl std::fmt::Debug for PrivateKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("PrivateKey(..)")
+    }
+}
+
+/// Bytes that no log shows.
+#[derive(Clone)]
+pub struct Secret(Arc<[u8]>);
+
+impl Secret {
+    /// Whether `candidate` is it. The time this takes says nothing but the length.
+    #[must_use]
+    pub fn matches(&self, candidate: &[u8]) -> bool {
+        self.0.ct_eq(candidate).into()
+    }
+
+    /// For the library that needs the key itself.
+    #[must_use]
+    pub fn expose(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl std::fmt::Debug for Secret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Secret(..)")
+    }
+}
+
+/// Why a directory holds no usable credentials. One line that names the file.
+#[derive(Debug, thiserror::Error)]
+#[error("{}: {problem}", path.display())]
+pub struct CredentialsError {
+    /// The file.
+    pub path: PathBuf,
+    /// What is wrong with it.
+    pub problem: Problem,
+}
+
+/// What can be wrong with a file of credentials.
+#[derive(Debug, thiserror::Error)]
+pub enum Problem {
+    /// Cannot be opened or read.
+    #[error("{0}")]
+    Unreadable(#[from] io::Error),
+    /// Larger than anything this file could be.
+    #[error("larger than {FILE_BYTES_MAX} bytes")]
+    TooLarge,
+    /// Not PEM, or damaged.
+    #[error("not PEM: {0}")]
+    NotPem(rustls_pki_types::pem::Error),
+    /// PEM, but without what is needed.
+    #[error("no {0} in it")]
+    Lacks(&'static str),
+    /// Not UTF-8.
+    #[error("not text")]
+    NotText,
+    /// See [`KeyRingError`].
+    #[error("{0}")]
+    HintKeys(#[from] KeyRingError),
+    /// The token is not one a client could send in a header, or is easily guessed.
+    #[error("expected one line of at least {ADMIN_TOKEN_CHARS_MIN} characters without spaces")]
+    WeakToken,
+    /// Too short for HS256.
+    #[error("{0} bytes, at least {WHIP_SECRET_BYTES_MIN} are needed")]
+    ShortSecret(usize),
+    /// The key does not belong to the certificate, or is of a kind TLS does not use.
+    #[error("does not go with cert.pem: {0}")]
+    KeyMismatch(rustls::Error),
+    /// A certificate that nothing can be verified with.
+    #[error("not a usable CA certificate: {0}")]
+    BadCa(String),
+    /// The chain does not verify as this node.
+    #[error("{0}")]
+    Identity(#[from] IdentityError),
+}
+
+pub use identity::IdentityError;
+
+impl Credentials {
+    /// Reads every file of `dir` and checks that key and certificate belong together. A private key or secret that
+    /// others may read is one WARN line.
+    ///
+    /// # Errors
+    /// See [`CredentialsError`].
+    pub fn load(dir: &Path) -> Result<Self, CredentialsError> {
+        let at = |name: &str| {
+            let path = dir.join(name);
+            move |problem| CredentialsError { path, problem }
+        };
+        let ca = read(dir, CA)
+            .and_then(|pem| certificates(&pem))
+            .map_err(at(CA))?;
+        let chain = read(dir, CERT)
+            .and_then(|pem| certificates(&pem))
+            .map_err(at(CERT))?;
+        let key = read(dir, KEY)
+            .and_then(|pem| private_key(&pem))
+            .map_err(at(KEY))?;
+        identity::check_key(&chain, &key).map_err(at(KEY))?;
+        let expires_unix_s = identity::expiry(&ca, &chain).map_err(at(CERT))?;
+        let hint_keys = read(dir, HINT_KEYS)
+            .and_then(|text| Ok(KeyRing::parse(text_of(&text)?)?))
+            .map_err(at(HINT_KEYS))?;
+        let admin_token = read_optional(dir, ADMIN_TOKEN)
+            .and_then(|text| text.map(|text| admin_token(&text)).transpose())
+            .map_err(at(ADMIN_TOKEN))?;
+        let whip_secret = read_optional(dir, WHIP_SECRET)
+            .and_then(|bytes| bytes.map(|bytes| whip_secret(&bytes)).transpose())
+            .map_err(at(WHIP_SECRET))?;
+        Ok(Self {
+            ca: ca.into(),
+            chain: chain.into(),
+            key: PrivateKey(Arc::new(key)),
+            hint_keys: Arc::new(hint_keys),
+            admin_token,
+            whip_secret,
+            expires_unix_s,
+            dir: dir.to_owned(),
+        })
+    }
+
+    /// Checks what a peer will check: the certificate leads to the CA, names `node`, is for servers and clients, and
+    /// holds at `unix_s`.
+    ///
+    /// # Errors
+    /// See [`IdentityError`].
+    pub fn check_identity(&self, node: &str, unix_s: u64) -> Result<(), CredentialsError> {
+        identity::check(&self.ca, &self.chain, node, unix_s).map_err(|error| CredentialsError {
+            path: self.dir.join(CERT),
+            problem: error.into(),
+        })
+    }
+}
+
+fn read(dir: &Path, name: &str) -> Result<Vec<u8>, Problem> {
+    let path = dir.join(name);
+    let file = File::open(&path)?;
+    let metadata = file.metadata()?;
+    if matches!(name, KEY | HINT_KEYS | ADMIN_TOKEN | WHIP_SECRET) && metadata.mode() & 0o004 != 0 {
+        tracing::warn!(file = %path.display(), "everybody on this machine can read this secret: chmod o-r");
+    }
+    let mut bytes = Vec::new();
+    file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes)?;
+    if u64::try_from(bytes.len()).is_ok_and(|len| len <= FILE_BYTES_MAX) {
+        Ok(bytes)
+    } else {
+        Err(Problem::TooLarge)
+    }
+}
+
+fn read_optional(dir: &Path, name: &str) -> Result<Option<Vec<u8>>, Problem> {
+    match read(dir, name) {
+        Ok(bytes) => Ok(Some(bytes)),
+        Err(Problem::Unreadable(error)) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(problem) => Err(problem),
+    }
+}
+
+fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, Problem> {
+    let certificates: Vec<_> = CertificateDer::pem_slice_iter(pem)
+        .collect::<Result<_, _>>()
+        .map_err(Problem::NotPem)?;
+    if certificates.is_empty() {
+        return Err(Problem::Lacks("certificate"));
+    }
+    Ok(certificates)
+}
+
+fn private_key(pem: &[u8]) -> Result<PrivateKeyDer<'static>, Problem> {
+    PrivateKeyDer::from_pem_slice(pem).map_err(|error| {
+        if matches!(error, rustls_pki_types::pem::Error::NoItemsFound) {
+            Problem::Lacks("private key")
+        } else {
+            Problem::NotPem(error)
+        }
+    })
+}
+
+fn text_of(bytes: &[u8]) -> Result<&str, Problem> {
+    std::str::from_utf8(bytes).map_err(|_| Problem::NotText)
+}
+
+fn admin_token(bytes: &[u8]) -> Result<Secret, Problem> {
+    let token = text_of(bytes)?.trim();
+    let strong =
+        token.len() >= ADMIN_TOKEN_CHARS_MIN && token.bytes().all(|b| b.is_ascii_graphic());
+    strong
+        .then(|| Secret(token.as_bytes().into()))
+        .ok_or(Problem::WeakToken)
+}
+
+/// The line end that editors and shells add is not part of the key.
+fn whip_secret(bytes: &[u8]) -> Result<Secret, Problem> {
+    let bytes = bytes.strip_suffix(b"\n").unwrap_or(bytes);
+    let bytes = bytes.strip_suffix(b"\r").unwrap_or(bytes);
+    if bytes.len() < WHIP_SECRET_BYTES_MIN {
+        return Err(Problem::ShortSecret(bytes.len()));
+    }
+    Ok(Secret(bytes.into()))
+}

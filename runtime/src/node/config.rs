@@ -1,0 +1,307 @@
+//! Configuration: topology and credentials together, replaced as one.
+
+use std::fs::File;
+use std::io::Read as _;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use arc_swap::ArcSwap;
+use serde::Serialize;
+use topology::{CoreRelay, LoadErrors, Network, NodeRole, Pop, Region, Topology, Transceiver};
+
+use crate::args::NodeArgs;
+use crate::clock;
+use crate::credentials::{Credentials, CredentialsError};
+use crate::metrics::Registry;
+
+/// What a node works by. Immutable: a reload makes another.
+#[derive(Debug)]
+pub struct Config {
+    /// The network.
+    pub topology: Topology,
+    /// The node's credentials.
+    pub credentials: Credentials,
+    /// 1 at start, one more with each reload.
+    pub generation: u64,
+}
+
+/// The configuration as of the last good reload. Clones share it.
+#[derive(Clone, Debug)]
+pub struct ConfigHandle {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    current: ArcSwap<Config>,
+    generation: AtomicU64,
+}
+
+impl ConfigHandle {
+    /// A handle that holds `config`.
+    #[must_use]
+    pub fn new(config: Config) -> Self {
+        let generation = AtomicU64::new(config.generation);
+        let current = ArcSwap::from_pointee(config);
+        Self {
+            shared: Arc::new(Shared {
+                current,
+                generation,
+            }),
+        }
+    }
+
+    /// The configuration. Keep it for as long as one answer must be consistent.
+    #[must_use]
+    pub fn load(&self) -> Arc<Config> {
+        self.shared.current.load_full()
+    }
+
+    /// Its generation: one relaxed load, for the turn of a worker's loop.
+    #[must_use]
+    pub fn generation(&self) -> u64 {
+        self.shared.generation.load(Ordering::Relaxed)
+    }
+
+    /// Replaces the configuration. One caller at a time.
+    pub fn publish(&self, topology: Topology, credentials: Credentials) {
+        let generation = self.generation() + 1;
+        self.shared.current.store(Arc::new(Config {
+            topology,
+            credentials,
+            generation,
+        }));
+        self.shared.generation.store(generation, Ordering::Release);
+    }
+}
+
+/// Why a node does not start, or does not take a changed file. One line.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// Cannot be opened or read.
+    #[error("{path}: {error}")]
+    Unreadable {
+        /// The topology file.
+        path: String,
+        /// What the kernel says.
+        error: std::io::Error,
+    },
+    /// Not a topology.
+    #[error("{}", first_of(.0))]
+    Topology(#[from] LoadErrors),
+    /// The topology has no such node of this kind.
+    #[error("{file}: no {program} is named `{node}`; there are: {known}")]
+    NoSuchNode {
+        /// The topology file.
+        file: String,
+        /// The kind of node.
+        program: &'static str,
+        /// The name asked for.
+        node: String,
+        /// Names there are.
+        known: String,
+    },
+    /// See [`CredentialsError`].
+    #[error("{0}")]
+    Credentials(#[from] CredentialsError),
+    /// A reload would change what was settled at start.
+    #[error("{file}: `{field}` of {node} changed from {from} to {to}, which takes a restart")]
+    Settled {
+        /// The topology file.
+        file: String,
+        /// The node.
+        node: String,
+        /// The field.
+        field: String,
+        /// Its value since the start.
+        from: String,
+        /// Its value in the file.
+        to: String,
+    },
+}
+
+/// Reads and checks everything a node starts with.
+///
+/// # Errors
+/// See [`StartError`].
+pub fn load(program: &'static str, args: &NodeArgs) -> Result<Config, StartError> {
+    let file = args.topology.display().to_string();
+    let text = read_text(&args.topology).map_err(|error| StartError::Unreadable {
+        path: file.clone(),
+        error,
+    })?;
+    let topology = topology::load(&text, &file)?;
+    if !names(&topology, program).any(|name| name == args.node) {
+        let known: Vec<&str> = names(&topology, program).take(NAMES_SHOWN_MAX).collect();
+        return Err(StartError::NoSuchNode {
+            known: known.join(", "),
+            file,
+            program,
+            node: args.node.clone(),
+        });
+    }
+    let credentials = Credentials::load(&args.credentials)?;
+    credentials.check_identity(&args.node, clock::unix_s())?;
+    Ok(Config {
+        topology,
+        credentials,
+        generation: 1,
+    })
+}
+
+/// Refuses what a running node cannot change: its own addresses, ports, numbers and workers.
+pub(super) fn check_settled(
+    file: &Path,
+    node: &str,
+    old: &Topology,
+    new: &Topology,
+) -> Result<(), StartError> {
+    let (old, new) = (settled(old, node), settled(new, node));
+    let changed = old.iter().find(|(key, value)| new.get(*key) != Some(value));
+    match changed {
+        None => Ok(()),
+        Some((field, from)) => Err(StartError::Settled {
+            file: file.display().to_string(),
+            node: node.to_owned(),
+            field: field.clone(),
+            from: from.to_string(),
+            to: new
+                .get(field)
+                .map_or_else(|| "nothing".to_owned(), ToString::to_string),
+        }),
+    }
+}
+
+/// What the topology says about one node, with defaults filled in, as YAML.
+pub(super) fn rendered(topology: &Topology, node: &str) -> Option<String> {
+    let mut view = View {
+        node,
+        network: &topology.network,
+        pop: None,
+        core_relay: None,
+        transceiver: None,
+        regions: Vec::new(),
+    };
+    match topology.node_role(node)? {
+        NodeRole::Pop(pop) => {
+            view.regions = topology.regions_of_pop(pop);
+            view.pop = Some(pop);
+        }
+        NodeRole::CoreRelay(region, relay) => {
+            view.regions.push(region);
+            view.core_relay = Some(relay);
+        }
+        NodeRole::Transceiver(region, transceiver) => {
+            view.regions.push(region);
+            view.transceiver = Some(transceiver);
+        }
+    }
+    topology::to_yaml(&view)
+}
+
+pub(super) fn observe(config: &ConfigHandle, metrics: &Registry) {
+    let handle = config.clone();
+    metrics.observe_gauge(
+        "config.generation",
+        "",
+        "Configuration in use: 1 at start, one more with each reload.",
+        &[],
+        move || float(handle.generation()),
+    );
+    let handle = config.clone();
+    metrics.observe_gauge(
+        "credentials.expiry_time_s",
+        "s",
+        "When the node's certificate ends, in seconds since the Unix epoch.",
+        &[],
+        move || float(handle.load().credentials.expires_unix_s),
+    );
+}
+
+#[derive(Serialize)]
+struct View<'a> {
+    node: &'a str,
+    network: &'a Network,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pop: Option<&'a Pop>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    core_relay: Option<&'a CoreRelay>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    transceiver: Option<&'a Transceiver>,
+    regions: Vec<&'a Region>,
+}
+
+/// Names an error shows at most.
+const NAMES_SHOWN_MAX: usize = 20;
+
+fn read_text(path: &Path) -> std::io::Result<String> {
+    let max = u64::try_from(topology::TEXT_BYTES_MAX).unwrap_or(u64::MAX);
+    let mut text = String::new();
+    // One byte more than is accepted, so that `topology::load` sees that there is too much.
+    File::open(path)?
+        .take(max.saturating_add(1))
+        .read_to_string(&mut text)?;
+    Ok(text)
+}
+
+fn names<'a>(topology: &'a Topology, program: &str) -> Box<dyn Iterator<Item = &'a str> + 'a> {
+    let regions = topology.regions.iter();
+    match program {
+        "pop" => Box::new(topology.pops.iter().map(|pop| pop.name.as_str())),
+        "core-relay" => Box::new(
+            regions
+                .flat_map(|region| &region.core_relays)
+                .map(|relay| relay.name.as_str()),
+        ),
+        "transceiver" => Box::new(
+            regions
+                .flat_map(|region| &region.transceivers.nodes)
+                .map(|node| node.name.as_str()),
+        ),
+        _ => Box::new(std::iter::empty()),
+    }
+}
+
+/// Everything about a node that is fixed while it runs, by field.
+fn settled(topology: &Topology, node: &str) -> serde_json::Map<String, serde_json::Value> {
+    let (value, region) = match topology.node_role(node) {
+        None => return serde_json::Map::new(),
+        Some(NodeRole::Pop(pop)) => (serde_json::to_value(pop), None),
+        Some(NodeRole::CoreRelay(region, relay)) => (serde_json::to_value(relay), Some(region)),
+        Some(NodeRole::Transceiver(region, node)) => (serde_json::to_value(node), Some(region)),
+    };
+    let Ok(serde_json::Value::Object(mut fields)) = value else {
+        return serde_json::Map::new();
+    };
+    for free in ["regions", "location"] {
+        fields.remove(free);
+    }
+    if let Some(region) = region {
+        fields.insert("region.id".to_owned(), region.id.into());
+        let cluster = &region.transceivers;
+        fields.insert(
+            "transceivers.cidr".to_owned(),
+            cluster.cidr.to_string().into(),
+        );
+        fields.insert("transceivers.port".to_owned(), cluster.port.into());
+    }
+    fields
+}
+
+fn first_of(errors: &LoadErrors) -> String {
+    let errors = errors.as_slice();
+    let Some(first) = errors.first() else {
+        return String::new();
+    };
+    match errors.len() - 1 {
+        0 => first.to_string(),
+        1 => format!("{first} (and 1 more error)"),
+        more => format!("{first} (and {more} more errors)"),
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "seconds and counts below 2^53")]
+const fn float(value: u64) -> f64 {
+    value as f64
+}

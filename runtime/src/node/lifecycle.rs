@@ -1,0 +1,209 @@
+//! From the command line to the exit code.
+
+use std::future::Future;
+use std::io::{self, Write as _};
+use std::process::ExitCode;
+use std::thread;
+use std::time::Duration;
+
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::oneshot;
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
+
+use super::config::{self, Config};
+use super::reload::Reloader;
+use super::{NodeContext, Running, Shutdown, State};
+use crate::args::{ArgsEnd, NodeArgs};
+use crate::control::Control;
+use crate::logging;
+
+/// Starts a node: binds every socket, then spawns its threads.
+pub type Start = fn(NodeContext) -> anyhow::Result<Running>;
+
+/// How often files are looked at.
+const WATCH_INTERVAL: Duration = Duration::from_secs(1);
+/// How long threads may take to end once they are told to stop.
+const STOP_MAX: Duration = Duration::from_secs(5);
+
+const FAILED: u8 = 1;
+const REFUSED: u8 = 2;
+
+/// `main` of a node's program.
+pub fn main(program: &'static str, start: Start) -> ExitCode {
+    match NodeArgs::parse(program, std::env::args_os()) {
+        Ok(args) => main_with(program, start, args),
+        Err(ArgsEnd::Shown(text)) => print(&text),
+        Err(ArgsEnd::Wrong(line)) => refuse(program, &line),
+    }
+}
+
+/// The same with flags that were read elsewhere.
+pub fn main_with(program: &'static str, start: Start, args: NodeArgs) -> ExitCode {
+    if let Err(error) = logging::start(&args.log, args.log_format) {
+        return refuse(program, &error);
+    }
+    let config = match config::load(program, &args) {
+        Ok(config) => config,
+        Err(error) => return refuse(program, &error),
+    };
+    if args.print_config {
+        let yaml = config::rendered(&config.topology, &args.node);
+        return print(&yaml.unwrap_or_default());
+    }
+    if args.check {
+        let (node, file) = (&args.node, args.topology.display());
+        return print(&format!("ok: {program} {node} of {file}\n"));
+    }
+    match run(program, start, args, config) {
+        Ok(code) => code,
+        Err(error) => fail(program, &error),
+    }
+}
+
+fn run(
+    program: &'static str,
+    start: Start,
+    args: NodeArgs,
+    config: Config,
+) -> anyhow::Result<ExitCode> {
+    let control = Control::new()?;
+    let signals = {
+        let _guard = control.handle().enter();
+        Signals::listen()?
+    };
+    let context = NodeContext::new(program, &args.node, config, control.clone());
+    let reloader = Reloader::new(program, args, &context);
+    let running = start(context.clone())?;
+    tracing::info!(program, node = context.name, "started");
+    let ended = join_elsewhere(running)?;
+    let code = control.block_on(supervise(&context, signals, reloader, ended));
+    tracing::info!(program, node = context.name, "ended");
+    Ok(code)
+}
+
+fn join_elsewhere(running: Running) -> io::Result<oneshot::Receiver<()>> {
+    let (tell, ended) = oneshot::channel();
+    thread::Builder::new()
+        .name("join".to_owned())
+        .spawn(move || {
+            running.join();
+            // Nobody listens when the node did not end in time.
+            let _ = tell.send(());
+        })?;
+    Ok(ended)
+}
+
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+    hangup: Signal,
+}
+
+impl Signals {
+    fn listen() -> io::Result<Self> {
+        Ok(Self {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+            hangup: signal(SignalKind::hangup())?,
+        })
+    }
+}
+
+/// Serves signals and watches files until the node has ended.
+///
+/// 1. The node has ended. 2. SIGTERM, SIGINT. 3. The drain deadline, and after it the stop deadline. 4. SIGHUP.
+/// 5. Changed files.
+async fn supervise(
+    context: &NodeContext,
+    mut signals: Signals,
+    mut reloader: Reloader,
+    mut ended: oneshot::Receiver<()>,
+) -> ExitCode {
+    let shutdown = &context.shutdown;
+    let mut watch = interval(WATCH_INTERVAL);
+    watch.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut stop_by = None;
+    loop {
+        tokio::select! {
+            biased;
+            _ = &mut ended => return verdict(shutdown),
+            _ = signals.terminate.recv() => end(context),
+            _ = signals.interrupt.recv() => end(context),
+            () = deadline(shutdown, stop_by) => {
+                if stop_by.is_some() {
+                    tracing::error!("threads did not end in time: leaving them");
+                    return ExitCode::from(FAILED);
+                }
+                shutdown.stop();
+            }
+            _ = signals.hangup.recv() => reloader.reload(),
+            _ = watch.tick() => reloader.poll(),
+        }
+        if shutdown.state() == State::Stopped && stop_by.is_none() {
+            stop_by = Some(Instant::from_std(crate::clock::now() + STOP_MAX));
+        }
+    }
+}
+
+/// The first request to end drains, the second stops.
+fn end(context: &NodeContext) {
+    match context.shutdown.state() {
+        State::Running => {
+            let drain_max_s = context.config.load().topology.network.drain_max_s;
+            tracing::info!(drain_max_s, "draining; a second signal stops at once");
+            context
+                .shutdown
+                .drain(Duration::from_secs(drain_max_s.into()));
+        }
+        State::Draining { .. } | State::Stopped => {
+            tracing::info!("stopping");
+            context.shutdown.stop();
+        }
+    }
+}
+
+fn deadline(shutdown: &Shutdown, stop_by: Option<Instant>) -> impl Future<Output = ()> + use<> {
+    let at = match shutdown.state() {
+        State::Running => None,
+        State::Draining { deadline } => Some(Instant::from_std(deadline)),
+        State::Stopped => stop_by,
+    };
+    async move {
+        match at {
+            Some(at) => sleep_until(at).await,
+            None => std::future::pending().await,
+        }
+    }
+}
+
+fn verdict(shutdown: &Shutdown) -> ExitCode {
+    if shutdown.state() == State::Running {
+        tracing::error!("every thread ended, though nobody asked for it");
+        return ExitCode::from(FAILED);
+    }
+    ExitCode::SUCCESS
+}
+
+fn refuse(program: &str, reason: &dyn std::fmt::Display) -> ExitCode {
+    complain(program, &reason.to_string());
+    ExitCode::from(REFUSED)
+}
+
+fn fail(program: &str, error: &anyhow::Error) -> ExitCode {
+    complain(program, &format!("{error:#}"));
+    ExitCode::from(FAILED)
+}
+
+/// One line, whatever the reason holds.
+fn complain(program: &str, reason: &str) {
+    let line: Vec<&str> = reason.split_whitespace().collect();
+    let _ = writeln!(io::stderr(), "{program}: {}", line.join(" "));
+}
+
+fn print(text: &str) -> ExitCode {
+    match io::stdout().write_all(text.as_bytes()) {
+        Ok(()) => ExitCode::SUCCESS,
+        // Whoever read it has gone.
+        Err(_) => ExitCode::from(FAILED),
+    }
+}
