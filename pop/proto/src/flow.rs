@@ -109,14 +109,15 @@ impl Flow {
         let Some(second) = self.second.as_mut() else {
             return;
         };
-        if second.barred {
-            if now.since(second.since) > 2 * SHARED_MAX {
-                self.second = None;
-            }
-        } else if now.since(self.heard) > OWNER_IDLE && second.heard > self.heard {
+        if now.since(self.heard) > OWNER_IDLE && second.heard > self.heard {
+            // A barred one too: its bar protects an owner that still answers.
             self.owner = second.owner;
             self.heard = second.heard;
             self.second = None;
+        } else if second.barred {
+            if now.since(second.since) > 2 * SHARED_MAX {
+                self.second = None;
+            }
         } else if now.since(second.heard) > OWNER_IDLE {
             self.second = None;
         } else if now.since(second.since) > SHARED_MAX {
@@ -134,7 +135,7 @@ impl Flow {
             self.heard = now;
         } else if let Some(second) = self.second.as_mut() {
             // A third owner waits until the second has gone.
-            if second.owner == owner && !second.barred {
+            if second.owner == owner {
                 second.heard = now;
             }
         } else {

@@ -123,7 +123,13 @@ impl Flows {
         let ufrag = header
             .local_ufrag()
             .map_err(|_| DropReason::StunNoUsername)?;
-        let claim = routes.claim(ufrag)?;
+        let claim = match routes.claim(ufrag) {
+            // A session may outlive its key. The owner of a committed address knows the ufrag and checks integrity.
+            Err(unknown @ DropReason::HintUnknownKey) => {
+                return self.uplink_other(from, now, unknown).map_err(|_| unknown);
+            }
+            claim => claim?,
+        };
         self.uplink_claim(routes, from, claim, now)?;
         Ok(Uplink::Forward {
             owner: claim.owner,

@@ -75,8 +75,11 @@ impl Routes {
             .contains(&i32::from(age_min))
     }
 
-    /// Whether a packet may come from `client` at all.
-    pub(crate) fn source(&self, client: ClientAddr) -> Result<(), DropReason> {
+    /// Whether a packet may come from `client`, or go to it, at all.
+    ///
+    /// # Errors
+    /// [`DropReason::BadSource`], [`DropReason::OwnAddress`].
+    pub fn source(&self, client: ClientAddr) -> Result<(), DropReason> {
         if client.port() == 0 || !is_unicast(client.ip()) {
             return Err(DropReason::BadSource);
         }

@@ -93,6 +93,8 @@ drop_reasons! {
     BadRecord = "bad_record",
     /// A downlink record for another PoP or worker.
     WrongTag = "wrong_tag",
+    /// A downlink record of an owner in another region than the link's.
+    WrongRegion = "wrong_region",
     /// A downlink record for an ingress this PoP does not have, or of the other address family.
     BadIngress = "bad_ingress",
     /// A record that has been forwarded too often.

@@ -508,6 +508,42 @@ fn rotation_of_keys_loses_no_flow() {
 }
 
 #[test]
+fn a_session_that_outlives_its_key_goes_on() {
+    let mut world = World::new(8);
+    let ufrag = world.ufrag(A, MINUTE);
+    let request = binding_request(&ufrag);
+    assert_eq!(world.up(client(1), &request), to(A));
+    world.down(A, client(1), &success());
+    assert_eq!(world.up(client(2), &request), to(A));
+    let ring = "current 9 09090909090909090909090909090909\n";
+    world.routes = routes(KeyRing::parse(ring).unwrap());
+    assert_eq!(world.up(client(1), &request), to(A), "committed");
+    for other in [client(2), client(3)] {
+        let verdict = world.up(other, &request);
+        assert_eq!(verdict, dropped(DropReason::HintUnknownKey));
+    }
+}
+
+#[test]
+fn rule_4_a_barred_owner_takes_over_when_the_older_one_falls_silent() {
+    let mut world = World::new(8);
+    world.commit(client(1), A);
+    world.commit(client(1), B);
+    for _ in 0..31 {
+        world.pass(Duration::from_secs(1));
+        world.down(A, client(1), RTP);
+        world.down(B, client(1), &success());
+        world.up(client(1), RTP);
+    }
+    assert_eq!(world.up(client(1), RTP), to(A), "barred");
+    for _ in 0..11 {
+        world.pass(Duration::from_secs(1));
+        world.down(B, client(1), &success());
+    }
+    assert_eq!(world.up(client(1), RTP), to(B));
+}
+
+#[test]
 fn random_ufrags_never_pass_and_make_no_flow() {
     let mut world = World::new(1024);
     let good = world.ufrag(A, MINUTE);
