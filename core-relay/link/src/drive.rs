@@ -24,21 +24,9 @@ impl Links {
     /// Returns whether there was anything, so that it may have something to send.
     pub(crate) fn drive(&mut self, index: usize, now: Instant) -> bool {
         let mut changed = false;
-        while let Some(connection) = self.connections.get_mut(index).and_then(Option::as_mut) {
-            if let Some(event) = connection.quic.poll_endpoint_events() {
-                changed = true;
-                let drained = event.is_drained();
-                let answer = self.endpoint.handle_event(ConnectionHandle(index), event);
-                if let Some(event) = answer {
-                    connection.quic.handle_event(event);
-                }
-                if drained {
-                    self.drop_connection(index, now);
-                }
-                continue;
-            }
+        // What happened before what the endpoint must know: the last word to the endpoint forgets the connection.
+        while let Some(connection) = self.connection(index) {
             let Some(event) = connection.quic.poll() else {
-                connection.deadline = connection.quic.poll_timeout();
                 break;
             };
             changed = true;
@@ -51,6 +39,21 @@ impl Links {
                 | Event::Stream(_)
                 | Event::DatagramReceived
                 | Event::DatagramsUnblocked => {}
+            }
+        }
+        while let Some(connection) = self.connections.get_mut(index).and_then(Option::as_mut) {
+            let Some(event) = connection.quic.poll_endpoint_events() else {
+                connection.deadline = connection.quic.poll_timeout();
+                break;
+            };
+            changed = true;
+            let drained = event.is_drained();
+            let answer = self.endpoint.handle_event(ConnectionHandle(index), event);
+            if let Some(event) = answer {
+                connection.quic.handle_event(event);
+            }
+            if drained {
+                self.drop_connection(index, now);
             }
         }
         changed

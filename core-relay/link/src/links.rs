@@ -502,6 +502,12 @@ impl Links {
         drops
     }
 
+    /// Connections there are, those being made and closed included.
+    #[must_use]
+    pub fn connections(&self) -> usize {
+        self.connections.iter().flatten().count()
+    }
+
     /// How many links went down, by reason.
     #[must_use]
     pub const fn downs(&self) -> &DownCounts {

@@ -99,7 +99,8 @@ impl DownReason {
             // bad_certificate: how rustls reports a name that does not match.
             0x12a => Self::Identity,
             0x12d => Self::Expired,
-            0x130 => Self::UnknownIssuer,
+            // unknown_ca; decrypt_error when a CA of the same name signed with another key.
+            0x130 | 0x133 => Self::UnknownIssuer,
             0x174 => Self::NoCertificate,
             _ => Self::Protocol,
         }
