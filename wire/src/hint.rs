@@ -265,6 +265,12 @@ fn parse_key_line(line: &str) -> Option<(&str, Key)> {
 pub struct Ufrag([u8; UFRAG_LEN]);
 
 impl Ufrag {
+    /// The ufrag of a STUN request, for a look-up; `None` when it is not of a hint's length. Says nothing of its worth.
+    #[must_use]
+    pub fn from_request(ufrag: &[u8]) -> Option<Self> {
+        ufrag.try_into().ok().map(Self)
+    }
+
     /// The characters.
     #[must_use]
     pub fn as_str(&self) -> &str {

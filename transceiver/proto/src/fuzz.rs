@@ -1,0 +1,164 @@
+//! Harnesses: arbitrary STUN, and arbitrary scripts over a few sessions.
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use wire::hint::{KeyId, KeyRing, Minute};
+use wire::{ClientAddr, Owner, PopId, RegionId, Tag, TransceiverId};
+
+use crate::credentials::{LocalCredentials, RANDOM_LEN};
+use crate::sessions::{Command, Config, Limits, Sessions, Slot};
+use crate::stun::{Request, nominating_request};
+use crate::verdict::{ReturnPath, Verdict};
+
+/// Any bytes: parsing never panics, and what was not made with the password is never authentic.
+///
+/// # Panics
+/// When a rule is broken.
+pub fn request(input: &[u8]) {
+    if let Ok(request) = Request::parse(input) {
+        assert!(!request.is_authentic(b"a password that no corpus knows"));
+    }
+}
+
+const SESSIONS_MAX: u32 = 4;
+
+struct Script {
+    sessions: Sessions,
+    known: Vec<(Slot, LocalCredentials)>,
+    now: Instant,
+    counter: u8,
+}
+
+/// Reads `input` as a script of creations, checks good and bad, media, restarts, ends and time.
+///
+/// # Panics
+/// When a rule is broken.
+pub fn sessions(start: Instant, input: &[u8]) {
+    let Some(id) = KeyId::new(1) else { return };
+    let mut script = Script {
+        sessions: Sessions::new(Config {
+            owner: Owner {
+                region: RegionId(1),
+                transceiver: TransceiverId(1),
+            },
+            limits: Limits {
+                sessions_max: SESSIONS_MAX,
+                pending_max: 3,
+                pending_ttl: Duration::from_secs(15),
+                vanish_after: Duration::from_secs(20),
+            },
+            keys: KeyRing::single(id, [7; 16]),
+            hash_seed: 1,
+        }),
+        known: Vec::new(),
+        now: start,
+        counter: 0,
+    };
+    for step in input.chunks_exact(4) {
+        let [action, who, from, rest] = *step else {
+            return;
+        };
+        script.step(action, who, from, rest);
+        let load = script.sessions.load();
+        assert!(
+            load.sessions <= SESSIONS_MAX && load.pending <= load.sessions,
+            "bounded"
+        );
+    }
+}
+
+impl Script {
+    fn step(&mut self, action: u8, who: u8, from: u8, rest: u8) {
+        let client = ClientAddr::new(([192, 0, 2, from % 6], 4000).into());
+        let via = ReturnPath {
+            relay: SocketAddr::from(([127, 0, 1, rest % 2], 7543)),
+            tag: Tag {
+                pop: PopId(1),
+                worker: 0,
+                ingress: 0,
+            },
+        };
+        match action % 7 {
+            0 => self.create(),
+            1 => self.check(who, via, client, false),
+            2 => self.check(who, via, client, true),
+            3 => {
+                let verdict = self
+                    .sessions
+                    .handle_packet(via, client, &[0x80, rest], self.now);
+                if let Verdict::Media { slot, .. } = verdict {
+                    assert!(
+                        self.sessions.paths(slot).any(|path| path.client == client),
+                        "only bound addresses"
+                    );
+                }
+            }
+            4 => self.restart(who),
+            5 => self.now += Duration::from_millis(u64::from(rest) * 61),
+            _ => self.sessions.end(Slot(u32::from(who % 4))),
+        }
+        self.sessions.handle_timeout(self.now);
+        while let Some(Command::Ended { slot, .. }) = self.sessions.next_command() {
+            self.known.retain(|(known, _)| *known != slot);
+        }
+    }
+
+    const fn random(&mut self) -> [u8; RANDOM_LEN] {
+        self.counter = self.counter.wrapping_add(1);
+        [self.counter; RANDOM_LEN]
+    }
+
+    fn create(&mut self) {
+        let random = self.random();
+        if let Ok((slot, local)) = self.sessions.create("peer", random, self.now, Minute(9)) {
+            assert!(
+                self.known.iter().all(|(known, _)| *known != slot),
+                "a live slot is not reused"
+            );
+            self.known.push((slot, local));
+        }
+    }
+
+    fn restart(&mut self, who: u8) {
+        let random = self.random();
+        let count = self.known.len().max(1);
+        if let Some((slot, local)) = self.known.get_mut(usize::from(who) % count)
+            && let Ok(fresh) = self
+                .sessions
+                .restart(*slot, "peer", random, self.now, Minute(9))
+        {
+            *local = fresh;
+        }
+    }
+
+    fn check(&mut self, who: u8, via: ReturnPath, client: ClientAddr, good: bool) {
+        let count = self.known.len().max(1);
+        let Some((slot, local)) = self.known.get(usize::from(who) % count) else {
+            return;
+        };
+        let mut packet = Vec::new();
+        let username = format!("{}:peer", local.ufrag.as_str());
+        let password = if good {
+            local.password.as_bytes()
+        } else {
+            b"wrong"
+        };
+        nominating_request(&mut packet, &[who; 12], &username, password);
+        let before = self.sessions.selected(*slot);
+        match self.sessions.handle_packet(via, client, &packet, self.now) {
+            Verdict::Answer { slot: answered, .. } => {
+                assert!(good && answered == *slot);
+                assert_eq!(self.sessions.selected(*slot), Some((client, via)));
+            }
+            Verdict::Drop(_) | Verdict::Media { .. } => {
+                assert!(!good, "a good check is answered");
+                assert_eq!(
+                    self.sessions.selected(*slot),
+                    before,
+                    "a bad check changes nothing"
+                );
+            }
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! What happens to a packet, by value, and the closed list of reasons for dropping one.
+
+use std::net::SocketAddr;
+
+use wire::Tag;
+
+use crate::sessions::Slot;
+
+/// The way back to a client: the core relay its packet came through, and where it entered the network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReturnPath {
+    /// Record address of the core relay.
+    pub relay: SocketAddr,
+    /// PoP, worker and ingress.
+    pub tag: Tag,
+}
+
+/// Verdict on a client's packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// A check was answered: send [`crate::Sessions::answer`] back the way the packet came.
+    Answer {
+        /// The session.
+        slot: Slot,
+        /// The session has its first nominated path: the media engine may connect.
+        connected: bool,
+    },
+    /// Hand the packet to the media engine of the session, and of a second one that claims the same address. The engine that
+    /// accepts it says so with [`crate::Sessions::handle_authenticated`].
+    Media {
+        /// The session.
+        slot: Slot,
+        /// Another session bound to the same client address.
+        also: Option<Slot>,
+    },
+    /// Drop it.
+    Drop(DropReason),
+}
+
+macro_rules! drop_reasons {
+    ($($(#[$doc:meta])* $name:ident = $label:literal,)+) => {
+        /// Why the transceiver dropped a packet: the label of its one drop counter.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub enum DropReason {
+            $($(#[$doc])* $name,)+
+        }
+
+        impl DropReason {
+            /// Every reason, in the order of declaration.
+            pub const ALL: &'static [Self] = &[$(Self::$name,)+];
+
+            /// The metric label.
+            #[must_use]
+            pub const fn as_str(self) -> &'static str {
+                match self {
+                    $(Self::$name => $label,)+
+                }
+            }
+        }
+    };
+}
+
+drop_reasons! {
+    /// From an address that is no core relay of the region.
+    UnknownRelay = "unknown_relay",
+    /// A datagram or record that does not parse.
+    BadRecord = "bad_record",
+    /// A record for another transceiver.
+    WrongOwner = "wrong_owner",
+    /// A fragment that could not be reassembled.
+    Reassembly = "reassembly",
+    /// A Binding request that does not parse.
+    StunMalformed = "stun_malformed",
+    /// A Binding request for a ufrag we did not issue, or whose session is over.
+    UnknownUfrag = "unknown_ufrag",
+    /// A Binding request from a ufrag that is not the client's.
+    WrongPeerUfrag = "wrong_peer_ufrag",
+    /// A Binding request with missing or wrong MESSAGE-INTEGRITY.
+    BadIntegrity = "bad_integrity",
+    /// Not a Binding request, from an address bound to no session.
+    UnboundAddress = "unbound_address",
+    /// STUN other than a Binding request: we make no checks, so there is nothing to answer us.
+    UnexpectedStun = "unexpected_stun",
+    /// The table of client addresses is full.
+    AddressesFull = "addresses_full",
+    /// The media engine refused the packet.
+    MediaRefused = "media_refused",
+    /// A packet towards a client that has no path yet.
+    NoPath = "no_path",
+    /// A packet towards a client that fits no datagram even in fragments.
+    Oversize = "oversize",
+    /// The kernel refused to send to the core relay.
+    SendFailed = "send_failed",
+}
+
+/// Size of an array indexed by reason; at least `DropReason::ALL.len()`.
+pub const DROP_REASONS: usize = 16;
+
+const _: () = assert!(DropReason::ALL.len() <= DROP_REASONS);
+
+/// Drops counted by reason.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Drops([u64; DROP_REASONS]);
+
+impl Drops {
+    /// Counts one.
+    pub fn count(&mut self, reason: DropReason) {
+        self.add(reason, 1);
+    }
+
+    /// Counts several.
+    pub fn add(&mut self, reason: DropReason, packets: u64) {
+        if let Some(cell) = self.0.get_mut(reason as usize) {
+            *cell = cell.saturating_add(packets);
+        }
+    }
+
+    /// Total of one reason.
+    #[must_use]
+    pub fn get(&self, reason: DropReason) -> u64 {
+        self.0.get(reason as usize).copied().unwrap_or(0)
+    }
+}
