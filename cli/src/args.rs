@@ -1,0 +1,117 @@
+//! The command line. What it means is in `command` and below.
+
+use std::path::PathBuf;
+
+use clap::{Parser, Subcommand};
+
+use crate::certs::{CA_DAYS, NODE_DAYS};
+use crate::keys::ROTATE_HELP;
+
+/// A network of points of presence for WebRTC voice.
+#[derive(Debug, Parser)]
+#[command(name = "firsthop", version, disable_help_subcommand = true)]
+pub struct Args {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Make certificates and credentials directories
+    #[command(subcommand)]
+    Certs(CertsCommand),
+    /// Make and rotate hint keys
+    #[command(subcommand)]
+    Keys(KeysCommand),
+    /// Check a topology file, print the format's schema
+    #[command(subcommand)]
+    Topo(TopoCommand),
+}
+
+/// Making certificates.
+#[derive(Debug, Subcommand)]
+pub enum CertsCommand {
+    /// Make a certificate authority: DIR/ca.pem and DIR/ca.key.pem
+    Ca {
+        /// Directory of the authority
+        dir: PathBuf,
+        /// Name of the network, for people who read the certificate
+        #[arg(long, default_value = "firsthop")]
+        network: String,
+        /// Days it is good for
+        #[arg(long, default_value_t = CA_DAYS)]
+        days: u32,
+        /// Replace existing files
+        #[arg(long)]
+        force: bool,
+    },
+    /// Make a node's certificate: OUT/ca.pem, OUT/cert.pem and OUT/key.pem
+    Node {
+        /// Directory of the authority, as `certs ca` made it
+        #[arg(long, value_name = "DIR")]
+        ca: PathBuf,
+        /// The node's name in the topology
+        #[arg(long)]
+        name: String,
+        /// Credentials directory of the node
+        out: PathBuf,
+        /// Days it is good for
+        #[arg(long, default_value_t = NODE_DAYS)]
+        days: u32,
+        /// Replace existing files
+        #[arg(long)]
+        force: bool,
+    },
+    /// Make an authority and the credentials of every node of a topology: DIR/ca.pem, DIR/ca.key.pem, DIR/NODE/...
+    All {
+        /// The topology
+        #[arg(long, value_name = "FILE")]
+        topology: PathBuf,
+        /// Directory to make them in; each node gets its subdirectory as `--credentials`
+        #[arg(long, value_name = "DIR")]
+        out: PathBuf,
+        /// Days the nodes' certificates are good for
+        #[arg(long, default_value_t = NODE_DAYS)]
+        days: u32,
+        /// Days the authority is good for
+        #[arg(long, default_value_t = CA_DAYS)]
+        ca_days: u32,
+        /// Replace existing files
+        #[arg(long)]
+        force: bool,
+    },
+}
+
+/// Hint keys.
+#[derive(Debug, Subcommand)]
+pub enum KeysCommand {
+    /// Make a key file with a current and a next key
+    New {
+        /// The file, `hint.keys` in a credentials directory
+        file: PathBuf,
+        /// Replace an existing file
+        #[arg(long)]
+        force: bool,
+    },
+    /// Move every key one role on and add a fresh next key
+    #[command(long_about = ROTATE_HELP)]
+    Rotate {
+        /// The file
+        file: PathBuf,
+    },
+}
+
+/// Topology files.
+#[derive(Debug, Subcommand)]
+pub enum TopoCommand {
+    /// Check topology files; errors as FILE:LINE: field: message, exit code 2
+    Check {
+        /// The files
+        #[arg(required = true)]
+        files: Vec<PathBuf>,
+    },
+    /// Print the JSON Schema of topology files
+    Schema,
+}
