@@ -110,8 +110,6 @@ pub enum LinkEvent {
 
 /// Stateless answers that wait for [`Links::poll_transmit`] at most.
 const ANSWERS_MAX: usize = 32;
-/// Memory for received packets taken at once.
-const ARENA_BYTES: usize = 128 * 1024;
 
 /// All links of one worker.
 pub struct Links {
@@ -134,7 +132,6 @@ pub struct Links {
     pub(crate) ready: VecDeque<usize>,
     /// Links with an open datagram.
     opened: Vec<u32>,
-    arena: BytesMut,
     pub(crate) scratch: Vec<u8>,
     pub(crate) drops: LinkDrops,
     pub(crate) refused: DownCounts,
@@ -181,7 +178,6 @@ impl Links {
             answers: VecDeque::new(),
             ready: VecDeque::new(),
             opened: Vec::new(),
-            arena: BytesMut::new(),
             scratch: Vec::new(),
             drops: LinkDrops::default(),
             refused: DownCounts::default(),
@@ -303,13 +299,9 @@ impl Links {
         }
     }
 
-    /// A UDP payload arrived.
-    pub fn handle_packet(&mut self, from: SocketAddr, packet: &[u8], now: Instant) {
-        if self.arena.capacity() < packet.len() {
-            self.arena.reserve(ARENA_BYTES.max(packet.len()));
-        }
-        self.arena.extend_from_slice(packet);
-        let packet = self.arena.split();
+    /// A UDP payload arrived. An owned buffer is taken as it is, a slice is copied.
+    pub fn handle_packet(&mut self, from: SocketAddr, packet: impl Into<BytesMut>, now: Instant) {
+        let packet = packet.into();
         let mut answer = std::mem::take(&mut self.scratch);
         answer.clear();
         match self

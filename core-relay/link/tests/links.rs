@@ -709,7 +709,7 @@ fn a_flood_of_initials_is_bounded_and_does_not_keep_a_pop_out() {
         let host = u8::try_from(at % 200 + 20).unwrap();
         let now = world.now();
         let from = std::net::SocketAddr::from(([10, 0, 9, host], 999));
-        world.links(1).handle_packet(from, packet, now);
+        world.links(1).handle_packet(from, &**packet, now);
         while world.links(1).poll_transmit(now, &mut buffer).is_some() {}
         most = most.max(world.links(1).connections());
         if at % 100 == 0 {
@@ -755,10 +755,10 @@ fn garbage_and_stray_packets_change_nothing() {
             .collect();
         let now = world.now();
         for node in [0, 1] {
-            world.links(node).handle_packet(address(5), &packet, now);
+            world.links(node).handle_packet(address(5), &*packet, now);
             world
                 .links(node)
-                .handle_packet(address(1 - node), &packet, now);
+                .handle_packet(address(1 - node), &*packet, now);
             while world.links(node).poll_transmit(now, &mut buffer).is_some() {}
         }
     }

@@ -58,12 +58,14 @@ pub fn datagram(topology: &Topology, input: &[u8]) {
             );
         }
     }
-    regroup.drain(|_, datagram| {
-        assert!(datagram.len() <= DATAGRAM_LEN_MAX);
-        let opened = record::open_datagram(datagram);
-        assert!(opened.is_ok(), "what is sent parses");
-        if let Ok((_, _, body)) = opened {
-            given += Records::new(body).filter(Result::is_ok).count();
+    regroup.drain(|_, bytes, segment_bytes| {
+        for datagram in bytes.chunks(segment_bytes) {
+            assert!(datagram.len() <= DATAGRAM_LEN_MAX);
+            let opened = record::open_datagram(datagram);
+            assert!(opened.is_ok(), "what is sent parses");
+            if let Ok((_, _, body)) = opened {
+                given += Records::new(body).filter(Result::is_ok).count();
+            }
         }
     });
     assert_eq!(taken, given, "regrouping loses nothing");

@@ -2,6 +2,8 @@
 //!
 //! Buffers are kept from batch to batch; a batch allocates nothing once they have grown.
 
+use std::ops::Range;
+
 use wire::record::{self, DATAGRAM_HEADER_LEN, DatagramKind, RecordHeader};
 
 /// Why a record was not taken.
@@ -101,20 +103,23 @@ impl<D: Copy + PartialEq> Regroup<D> {
     }
 
     /// Hands out every datagram, destination by destination in the order they first appeared, and empties the batch.
-    pub fn drain(&mut self, mut send: impl FnMut(D, &mut [u8])) {
+    ///
+    /// Datagrams of equal length come as one train (`bytes`, `segment_bytes`), the last of it possibly shorter: what the
+    /// kernel sends with one UDP_SEGMENT call.
+    pub fn drain(&mut self, mut send: impl FnMut(D, &[u8], usize)) {
         for group in self.groups.iter_mut().take(self.used) {
-            let ends = group
-                .starts
-                .iter()
-                .skip(1)
-                .copied()
-                .chain([group.bytes.len()]);
-            let spans: (usize, &mut [u8]) = (0, group.bytes.as_mut_slice());
-            ends.fold(spans, |(at, rest), end| {
-                let (datagram, rest) = rest.split_at_mut(end - at);
-                send(group.to, datagram);
-                (end, rest)
-            });
+            let ends = group.starts.iter().skip(1).copied();
+            let mut train = Train::default();
+            for end in ends.chain([group.bytes.len()]) {
+                if let Some((whole, segment_bytes)) = train.extend_to(end)
+                    && let Some(bytes) = group.bytes.get(whole)
+                {
+                    send(group.to, bytes, segment_bytes);
+                }
+            }
+            if let Some(bytes) = group.bytes.get(train.span()) {
+                send(group.to, bytes, train.segment_bytes);
+            }
             group.bytes.clear();
             group.starts.clear();
         }
@@ -125,6 +130,40 @@ impl<D: Copy + PartialEq> Regroup<D> {
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.used == 0
+    }
+}
+
+/// Datagrams that may leave in one call: equally long ones, and a shorter one at the end.
+#[derive(Default)]
+struct Train {
+    start: usize,
+    end: usize,
+    segment_bytes: usize,
+}
+
+impl Train {
+    const fn span(&self) -> Range<usize> {
+        self.start..self.end
+    }
+
+    /// Adds the datagram from the end of the train to `end`. When it does not belong to the train, the train is returned
+    /// and a new one starts with it.
+    fn extend_to(&mut self, end: usize) -> Option<(Range<usize>, usize)> {
+        let len = end - self.end;
+        let closed = !(self.end - self.start).is_multiple_of(self.segment_bytes.max(1));
+        if self.segment_bytes == 0 {
+            self.segment_bytes = len;
+        } else if closed || len > self.segment_bytes {
+            let whole = (self.span(), self.segment_bytes);
+            *self = Self {
+                start: self.end,
+                end,
+                segment_bytes: len,
+            };
+            return Some(whole);
+        }
+        self.end = end;
+        None
     }
 }
 
@@ -153,13 +192,15 @@ mod tests {
 
     fn drained(regroup: &mut Regroup<u8>) -> Vec<(u8, usize, usize)> {
         let mut out = Vec::new();
-        regroup.drain(|to, datagram| {
-            let (_, _, body) = record::open_datagram(datagram).unwrap();
-            out.push((
-                to,
-                datagram.len(),
-                Records::new(body).map(Result::unwrap).count(),
-            ));
+        regroup.drain(|to, bytes, segment_bytes| {
+            for datagram in bytes.chunks(segment_bytes) {
+                let (_, _, body) = record::open_datagram(datagram).unwrap();
+                out.push((
+                    to,
+                    datagram.len(),
+                    Records::new(body).map(Result::unwrap).count(),
+                ));
+            }
         });
         out
     }
@@ -177,6 +218,29 @@ mod tests {
         );
         assert!(regroup.is_empty());
         assert_eq!(drained(&mut regroup), []);
+    }
+
+    #[test]
+    fn equal_datagrams_form_a_train_and_a_shorter_one_ends_it() {
+        let cases: [(&[usize], &[(usize, usize)]); 6] = [
+            (&[100], &[(100, 100)]),
+            (&[100, 100, 100], &[(300, 100)]),
+            (&[100, 100, 60], &[(260, 100)]),
+            (&[100, 60, 60], &[(160, 100), (60, 60)]),
+            (&[60, 100, 100], &[(60, 60), (200, 100)]),
+            (&[100, 100, 60, 100], &[(260, 100), (100, 100)]),
+        ];
+        for (lens, trains) in cases {
+            let mut regroup = Regroup::new(1);
+            for len in lens {
+                // 24 bytes of headers; no second record fits beside the first.
+                let payload = vec![1; len - 24];
+                regroup.push(0, &header(), &payload, 101).unwrap();
+            }
+            let mut out = Vec::new();
+            regroup.drain(|_, bytes, segment_bytes| out.push((bytes.len(), segment_bytes)));
+            assert_eq!(out, trains, "{lens:?}");
+        }
     }
 
     #[test]

@@ -232,7 +232,7 @@ impl World {
                 return;
             };
             if let Some(links) = self.nodes[to].links.as_mut() {
-                links.handle_packet(address(from), &packet, now);
+                links.handle_packet(address(from), &*packet, now);
             }
         }
     }
