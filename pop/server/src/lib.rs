@@ -1,1 +1,74 @@
-//! pop/server
+//! The PoP: takes client packets on its ingress addresses and carries them to the owner's region over its links, and back.
+//!
+//! ```text
+//! client <--UDP--> [ingress sockets | flows | links] <--QUIC datagrams--> core relay        one such set per worker thread
+//! ```
+//!
+//! Decisions are `pop_proto`'s, links are `core_relay_link`'s, sockets and the life of the node are `runtime`'s; this crate
+//! joins them. Invariants, stated as absences: no DTLS, SRTP or session state is here, no worker waits for another or takes
+//! a lock for a packet, and nothing is sent to a client that a core relay did not hand over for it.
+
+#![forbid(unsafe_code)]
+
+mod ingress;
+mod metrics;
+mod regions;
+mod seed;
+mod state;
+mod worker;
+
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use runtime::admin::{self, Admin};
+use runtime::node::{NodeContext, Running};
+use runtime::thread::spawn_worker;
+
+use crate::ingress::Ingress;
+use crate::state::Board;
+use crate::worker::Worker;
+
+/// Binds everything, then starts the workers and admin HTTP.
+///
+/// # Errors
+/// An address is taken or not ours, the certificates do not work, or the kernel gives no thread. Nothing is left behind.
+pub fn start(context: NodeContext) -> anyhow::Result<Running> {
+    let config = context.config.load();
+    let pop = config
+        .topology
+        .pop_named(&context.name)
+        .with_context(|| format!("the topology has no PoP named `{}`", context.name))?;
+    ingress::refuse_taken(pop)?;
+    let board = Arc::new(Board::new(&context.name, &pop.ingress, pop.workers));
+    let mut workers = Vec::with_capacity(usize::from(pop.workers));
+    for index in 0..pop.workers {
+        // The kernel spreads clients over the sockets of a group by their order in it, so that order is always the same.
+        let ingress = Ingress::bind(pop, &context.metrics)
+            .with_context(|| format!("ingress of worker {index}"))?;
+        workers.push(Worker::new(&context, &config, pop, index, ingress, &board)?);
+    }
+    let server = admin::serve(&context, pop.admin, admin_of(&board))?;
+    let mut threads = Vec::with_capacity(workers.len());
+    for (index, worker) in workers.into_iter().enumerate() {
+        let pin = pop.pin.then_some(index);
+        let thread = spawn_worker(&format!("pop-{index}"), pin, move || worker.run());
+        match thread {
+            Ok(thread) => threads.push(thread),
+            Err(error) => {
+                context.shutdown.stop();
+                return Err(error).context("starting a worker thread");
+            }
+        }
+    }
+    tracing::info!(node = context.name, admin = %server.address(), ingress = ?pop.ingress, "pop runs");
+    Ok(Running::new(threads, move || drop(server)))
+}
+
+fn admin_of(board: &Arc<Board>) -> Admin {
+    let (ready, state) = (Arc::clone(board), Arc::clone(board));
+    Admin {
+        ready: Box::new(move || ready.ready()),
+        state: Box::new(move || state.to_json()),
+        routes: axum::Router::new(),
+    }
+}

@@ -1,2 +1,7 @@
-//! pop/server
-fn main() {}
+//! `pop`: one ingress site. See `pop::start`.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    runtime::node::main("pop", pop::start)
+}

@@ -1,0 +1,242 @@
+//! Every metric of the PoP, declared once. A worker keeps plain totals and publishes them a few times a second.
+
+use core_relay_link::{LinkDrop, LinkDrops, LinkStats};
+use pop_proto::verdict::Drops;
+use pop_proto::{DropReason, Stats};
+use runtime::metrics::{Counter, Gauge, Registry};
+
+/// Packets and bytes of one direction.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Traffic {
+    pub(crate) packets: u64,
+    pub(crate) bytes: u64,
+}
+
+impl Traffic {
+    pub(crate) fn count(&mut self, len: usize) {
+        self.packets += 1;
+        self.bytes += u64::try_from(len).unwrap_or_default();
+    }
+}
+
+/// One worker's cells.
+pub(crate) struct Metrics {
+    up: TrafficCells,
+    down: TrafficCells,
+    drops: Vec<(DropReason, Counter)>,
+    link_drops: Vec<(LinkDrop, Counter)>,
+    committed: Gauge,
+    tentative: Gauge,
+    by_hint: Counter,
+    by_downlink: Counter,
+    expired: Counter,
+    backbone_lost: Counter,
+    links: Vec<LinkCells>,
+}
+
+struct TrafficCells {
+    packets: Counter,
+    bytes: Counter,
+}
+
+struct LinkCells {
+    relay: String,
+    relay_worker: u8,
+    up: Gauge,
+    rtt_us: Gauge,
+    jitter_us: Gauge,
+    loss_ppm: Gauge,
+    peer_loss_ppm: Gauge,
+}
+
+/// What a worker publishes.
+pub(crate) struct Totals<'a> {
+    pub(crate) up: Traffic,
+    pub(crate) down: Traffic,
+    pub(crate) drops: &'a Drops,
+    pub(crate) link_drops: &'a LinkDrops,
+    pub(crate) flows: Stats,
+    pub(crate) backbone_lost: u64,
+}
+
+impl Metrics {
+    pub(crate) fn new(registry: &Registry) -> Self {
+        Self {
+            up: traffic(registry, "up"),
+            down: traffic(registry, "down"),
+            drops: DropReason::ALL
+                .iter()
+                .map(|reason| (*reason, drop_counter(registry, reason.as_str())))
+                .collect(),
+            link_drops: LinkDrop::ALL
+                .into_iter()
+                .filter(|reason| as_drop_reason(*reason).is_none())
+                .map(|reason| (reason, drop_counter(registry, reason.as_str())))
+                .collect(),
+            committed: flows_gauge(registry, "committed"),
+            tentative: flows_gauge(registry, "tentative"),
+            by_hint: flows_made(registry, "hint"),
+            by_downlink: flows_made(registry, "downlink"),
+            expired: registry.counter(
+                "pop.flows_expired",
+                "{flow}",
+                "Flows that fell silent or were never answered.",
+                &[],
+            ),
+            backbone_lost: registry.counter(
+                "pop.backbone_send_failures",
+                "{call}",
+                "Sends on the backbone socket that the kernel refused; QUIC sees them as loss.",
+                &[],
+            ),
+            links: Vec::new(),
+        }
+    }
+
+    pub(crate) fn publish(&self, totals: &Totals<'_>) {
+        self.up.set(totals.up);
+        self.down.set(totals.down);
+        for (reason, counter) in &self.drops {
+            let in_links: u64 = LinkDrop::ALL
+                .into_iter()
+                .filter(|link| as_drop_reason(*link) == Some(*reason))
+                .map(|link| totals.link_drops.count(link))
+                .sum();
+            counter.set_total(totals.drops.get(*reason) + in_links);
+        }
+        for (reason, counter) in &self.link_drops {
+            counter.set_total(totals.link_drops.count(*reason));
+        }
+        let flows = totals.flows;
+        self.committed
+            .set_count(flows.flows.saturating_sub(flows.tentative));
+        self.tentative.set_count(flows.tentative);
+        self.by_hint.set_total(flows.created);
+        self.by_downlink.set_total(flows.learned);
+        self.expired.set_total(flows.expired);
+        self.backbone_lost.set_total(totals.backbone_lost);
+    }
+
+    /// Publishes one link. Its cells are made when it is first seen; links are few and named by the topology.
+    pub(crate) fn publish_link(&mut self, registry: &Registry, worker: u8, link: &LinkStats) {
+        let known =
+            |cells: &&LinkCells| *cells.relay == *link.peer && cells.relay_worker == link.worker;
+        if !self.links.iter().any(|cells| known(&cells)) {
+            self.links.push(LinkCells::new(registry, worker, link));
+        }
+        if let Some(cells) = self.links.iter().find(known) {
+            cells.set(link);
+        }
+    }
+
+    /// Shows links as down that the topology no longer names.
+    pub(crate) fn retire_links(&self, still_there: impl Fn(&str, u8) -> bool) {
+        for cells in &self.links {
+            if !still_there(&cells.relay, cells.relay_worker) {
+                cells.up.set_count(0);
+            }
+        }
+    }
+}
+
+/// Losses inside a link that are the same to an operator as losses in front of it.
+const fn as_drop_reason(reason: LinkDrop) -> Option<DropReason> {
+    match reason {
+        LinkDrop::NotUp => Some(DropReason::LinkDown),
+        LinkDrop::QueueFull => Some(DropReason::LinkFull),
+        LinkDrop::TooLarge => Some(DropReason::Oversize),
+        LinkDrop::Malformed
+        | LinkDrop::Unbound
+        | LinkDrop::InboxFull
+        | LinkDrop::HalfOpenFull
+        | LinkDrop::AnswersFull => None,
+    }
+}
+
+fn traffic(registry: &Registry, direction: &'static str) -> TrafficCells {
+    let labels = [("direction", direction)];
+    TrafficCells {
+        packets: registry.counter(
+            "pop.packets",
+            "{packet}",
+            "Client packets forwarded: up to core relays, down to clients.",
+            &labels,
+        ),
+        bytes: registry.counter("pop.bytes", "By", "Payload of `pop.packets`.", &labels),
+    }
+}
+
+impl TrafficCells {
+    fn set(&self, traffic: Traffic) {
+        self.packets.set_total(traffic.packets);
+        self.bytes.set_total(traffic.bytes);
+    }
+}
+
+fn drop_counter(registry: &Registry, reason: &str) -> Counter {
+    registry.counter(
+        "pop.drops",
+        "{packet}",
+        "Packets dropped; in a link's queue, datagrams.",
+        &[("reason", reason)],
+    )
+}
+
+fn flows_gauge(registry: &Registry, state: &str) -> Gauge {
+    registry.gauge(
+        "pop.flows",
+        "{flow}",
+        "Flows there are.",
+        &[("state", state)],
+    )
+}
+
+fn flows_made(registry: &Registry, by: &str) -> Counter {
+    registry.counter(
+        "pop.flows_made",
+        "{flow}",
+        "Flows made by a client's hint, or by downlink for a client the PoP had forgotten.",
+        &[("by", by)],
+    )
+}
+
+impl LinkCells {
+    fn new(registry: &Registry, worker: u8, link: &LinkStats) -> Self {
+        let (worker, relay_worker) = (worker.to_string(), link.worker.to_string());
+        let labels = [
+            ("relay", &*link.peer),
+            ("worker", worker.as_str()),
+            ("relay_worker", relay_worker.as_str()),
+        ];
+        let gauge = |name, unit, help| registry.gauge(name, unit, help, &labels);
+        Self {
+            relay: link.peer.to_string(),
+            relay_worker: link.worker,
+            up: gauge("pop.link.up", "", "Whether the link is up."),
+            rtt_us: gauge("pop.link.rtt_us", "us", "Smoothed round-trip time."),
+            jitter_us: gauge(
+                "pop.link.jitter_us",
+                "us",
+                "Smoothed variation of the round-trip time.",
+            ),
+            loss_ppm: gauge(
+                "pop.link.loss_ppm",
+                "ppm",
+                "Loss from the relay to the PoP.",
+            ),
+            peer_loss_ppm: gauge(
+                "pop.link.peer_loss_ppm",
+                "ppm",
+                "Loss from the PoP to the relay.",
+            ),
+        }
+    }
+
+    fn set(&self, link: &LinkStats) {
+        self.up.set_count(u64::from(link.up_since.is_some()));
+        self.rtt_us.set_count(u64::from(link.rtt_us));
+        self.jitter_us.set_count(u64::from(link.jitter_us));
+        self.loss_ppm.set_count(u64::from(link.loss_ppm));
+        self.peer_loss_ppm.set_count(u64::from(link.peer_loss_ppm));
+    }
+}

@@ -1,0 +1,511 @@
+//! One worker: a pinned thread with its own sockets, links and flows. Its loop lists its sources in order of priority:
+//!
+//! 1. what the node is told: stop, drain, another configuration;
+//! 2. clients: up to [`BATCHES_MAX`] batches of each ingress address; records of a batch are flushed into datagrams at its end;
+//! 3. the backbone: up to [`BATCHES_MAX`] batches; what is for clients leaves in batches;
+//! 4. timers of links and flows;
+//! 5. what the links have to send;
+//! 6. figures, a few times a second.
+//!
+//! Then it waits for a socket, a waker or the next timer, or not at all while a source had more than its share.
+
+use std::os::fd::AsFd as _;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use core_relay_link::{LinkEvent, LinkId, Links, LinksConfig, Tls};
+use pop_proto::verdict::Drops;
+use pop_proto::{Downlink, DropReason, Flows, FlowsConfig, Now, Routes, Uplink};
+use runtime::clock;
+use runtime::metrics::Registry;
+use runtime::node::{Config, ConfigHandle, NodeContext, Shutdown, State};
+use runtime::poll::{Poller, Waker};
+use runtime::udp::{BindOptions, GRO_SLOT_BYTES, RecvBatch, UdpSocket, send_segments};
+use topology::Pop;
+use wire::hint::Minute;
+use wire::reassembly::{Reassembled, Reassembler};
+use wire::record::{Record, RecordHeader, Records};
+use wire::{ClientAddr, PopId, Tag};
+
+use crate::ingress::Ingress;
+use crate::metrics::{Metrics, Totals, Traffic};
+use crate::regions::{Plan, Regions};
+use crate::seed;
+use crate::state::{Board, LinkView, WorkerState};
+
+/// Batches taken from one socket in a turn.
+const BATCHES_MAX: usize = 4;
+/// GRO buffers of the backbone socket.
+const BACKBONE_SLOTS: usize = 16;
+/// Split downlink packets that may be unfinished.
+const REASSEMBLY_PACKETS_MAX: u16 = 256;
+/// How long a split packet may lack a part: far more than the parts of one packet are ever apart.
+const REASSEMBLY_TTL: Duration = Duration::from_millis(250);
+/// How often figures are published.
+const PUBLISH_INTERVAL: Duration = Duration::from_millis(100);
+/// A draining worker ends when nothing was forwarded for this long: two missed consent checks (RFC 7675 §5.1).
+const DRAIN_IDLE: Duration = Duration::from_secs(10);
+
+/// See the module head.
+pub(crate) struct Worker {
+    name: String,
+    index: u8,
+    pop: PopId,
+    config: ConfigHandle,
+    generation: u64,
+    shutdown: Shutdown,
+    waker: Waker,
+    ingress: Ingress,
+    backbone: UdpSocket,
+    backbone_batch: RecvBatch,
+    transmit: Vec<u8>,
+    links: Links,
+    regions: Regions,
+    routes: Routes,
+    flows: Flows,
+    reassembler: Reassembler,
+    totals: WorkerTotals,
+    metrics: Metrics,
+    registry: Registry,
+    board: Arc<Board>,
+    publish_at: Instant,
+    draining: bool,
+    last_forwarded: Instant,
+}
+
+#[derive(Default)]
+struct WorkerTotals {
+    up: Traffic,
+    down: Traffic,
+    drops: Drops,
+    backbone_lost: u64,
+    unfinished: u64,
+}
+
+impl Worker {
+    pub(crate) fn new(
+        context: &NodeContext,
+        config: &Config,
+        pop: &Pop,
+        index: u8,
+        ingress: Ingress,
+        board: &Arc<Board>,
+    ) -> anyhow::Result<Self> {
+        let now = clock::now();
+        let plan = Plan::new(&config.topology, pop, index);
+        let links_config = LinksConfig {
+            worker: index,
+            link: config.topology.network.link.clone(),
+            seed: seed::bytes()?,
+        };
+        let mut links = Links::dialer(links_config, tls(config)?, &plan.targets, now);
+        let mut regions = Regions::none();
+        regions.apply(&plan, &mut links, now);
+        let waker = Waker::new().context("waker")?;
+        context.shutdown.register(&waker);
+        let flows = FlowsConfig {
+            flows_max: pop.flows_max,
+            hash_seed: seed::number()?,
+        };
+        Ok(Self {
+            name: context.name.clone(),
+            index,
+            pop: pop.pop_id(),
+            generation: config.generation,
+            config: context.config.clone(),
+            shutdown: context.shutdown.clone(),
+            waker,
+            ingress,
+            backbone: bind_backbone(pop, &context.metrics)?,
+            backbone_batch: RecvBatch::new(BACKBONE_SLOTS, GRO_SLOT_BYTES),
+            transmit: Vec::new(),
+            links,
+            regions,
+            routes: routes(config, pop),
+            flows: Flows::new(flows, now),
+            reassembler: Reassembler::new(REASSEMBLY_PACKETS_MAX, REASSEMBLY_TTL, seed::number()?),
+            totals: WorkerTotals::default(),
+            metrics: Metrics::new(&context.metrics),
+            registry: context.metrics.clone(),
+            board: Arc::clone(board),
+            publish_at: now,
+            draining: false,
+            last_forwarded: now,
+        })
+    }
+
+    /// Runs until the node has stopped, or has drained.
+    pub(crate) fn run(mut self) {
+        let mut poller = Poller::new();
+        loop {
+            let at = moment();
+            // 1. what the node is told
+            if self.ends(at.instant) {
+                break;
+            }
+            self.follow_config(at.instant);
+            // 2. clients
+            let mut more = self.take_clients(at);
+            // 3. the backbone
+            more |= self.take_backbone(at);
+            // 4. timers
+            self.timers(at);
+            // 5. what the links have to send
+            self.send_links(at.instant);
+            // 6. figures
+            self.publish(at.instant);
+            if !more {
+                self.wait(&mut poller);
+            }
+        }
+        let now = clock::now();
+        self.links.close(now);
+        self.send_links(now);
+        self.publish_at = now;
+        self.publish(now);
+    }
+
+    fn ends(&mut self, now: Instant) -> bool {
+        match self.shutdown.state() {
+            State::Running => return false,
+            State::Stopped => return true,
+            State::Draining { deadline } if now >= deadline => return true,
+            State::Draining { .. } => {}
+        }
+        if !self.draining {
+            self.draining = true;
+            self.flows.drain();
+            self.links.drain(true, now);
+            tracing::info!(worker = self.index, "draining: no client is taken on");
+        }
+        let idle = now.saturating_duration_since(self.last_forwarded) >= DRAIN_IDLE;
+        idle || self.flows.stats().flows == 0
+    }
+
+    /// Takes over a reloaded topology, keys and certificates. Flows and links that stay are not touched.
+    fn follow_config(&mut self, now: Instant) {
+        if self.config.generation() == self.generation {
+            return;
+        }
+        let config = self.config.load();
+        self.generation = config.generation;
+        let Some(pop) = config.topology.pop_named(&self.name) else {
+            // The node refuses such a topology before it is published.
+            tracing::warn!("the topology no longer names this PoP: it goes on as it was");
+            return;
+        };
+        self.routes = routes(&config, pop);
+        match tls(&config) {
+            Ok(tls) => self.links.reload(tls),
+            Err(error) => tracing::warn!(%error, "certificates: the old ones stay"),
+        }
+        let plan = Plan::new(&config.topology, pop, self.index);
+        self.regions.apply(&plan, &mut self.links, now);
+        self.metrics.retire_links(|relay, worker| {
+            let names =
+                |target: &core_relay_link::Target| target.name == relay && target.worker == worker;
+            plan.targets.iter().any(names)
+        });
+    }
+
+    /// Whether a socket had more than its share.
+    fn take_clients(&mut self, at: Now) -> bool {
+        let mut more = false;
+        for index in 0..self.ingress.len() {
+            for batch in 1..=BATCHES_MAX {
+                let full = self.ingress.recv(index, &mut self.totals.drops);
+                let mut uplink = UplinkPath {
+                    flows: &mut self.flows,
+                    routes: &self.routes,
+                    regions: &self.regions,
+                    links: &mut self.links,
+                    totals: &mut self.totals,
+                    last_forwarded: &mut self.last_forwarded,
+                    tag: Tag {
+                        pop: self.pop,
+                        worker: self.index,
+                        ingress: u8::try_from(index).unwrap_or(u8::MAX),
+                    },
+                };
+                for (from, packet) in self.ingress.batch.iter() {
+                    uplink.forward(ClientAddr::new(from), packet, at);
+                }
+                self.links.flush();
+                self.send_links(at.instant);
+                if !full {
+                    break;
+                }
+                more |= batch == BATCHES_MAX;
+            }
+        }
+        more
+    }
+
+    fn take_backbone(&mut self, at: Now) -> bool {
+        for _ in 0..BATCHES_MAX {
+            let filled = match self.backbone_batch.recv(&self.backbone) {
+                Ok(filled) => filled,
+                Err(error) => {
+                    tracing::debug!(%error, "backbone socket");
+                    0
+                }
+            };
+            for (from, packet) in self.backbone_batch.iter() {
+                self.links.handle_packet(from, packet, at.instant);
+            }
+            self.take_datagrams(at);
+            if filled < self.backbone_batch.slots() {
+                return false;
+            }
+        }
+        true
+    }
+
+    fn take_datagrams(&mut self, at: Now) {
+        // Before the datagrams, so that what a link brings right after it came up finds its region.
+        self.take_events();
+        while let Some((link, body)) = self.links.next_datagram() {
+            for record in Records::new(&body) {
+                match record {
+                    Ok(record) => self.deliver(link, record, at),
+                    Err(_) => self.totals.drops.count(DropReason::BadRecord),
+                }
+            }
+        }
+        self.ingress.flush(&mut self.totals.drops);
+    }
+
+    /// One record for a client.
+    fn deliver(&mut self, link: LinkId, record: Record<'_>, at: Now) {
+        if let Err(reason) = self.admit(link, &record.header) {
+            self.totals.drops.count(reason);
+            return;
+        }
+        let Record { header, payload } = record;
+        let packet = match self.reassembler.push(&header, payload, at.instant) {
+            Reassembled::Complete(packet) => packet,
+            Reassembled::Pending => return,
+            Reassembled::Dropped(_) => {
+                self.totals.drops.count(DropReason::Reassembly);
+                return;
+            }
+        };
+        match self.flows.handle_downlink(&header, packet, at) {
+            Downlink::Deliver => {
+                let to = header.client.socket_addr();
+                let drops = &mut self.totals.drops;
+                self.ingress.send(header.tag.ingress, to, packet, drops);
+                self.totals.down.count(packet.len());
+                self.last_forwarded = at.instant;
+            }
+            Downlink::Drop(reason) => self.totals.drops.count(reason),
+        }
+    }
+
+    /// Whether a record may come by this link and leave by this worker.
+    fn admit(&self, link: LinkId, header: &RecordHeader) -> Result<(), DropReason> {
+        if header.tag.pop != self.pop || header.tag.worker != self.index {
+            return Err(DropReason::WrongTag);
+        }
+        if self.regions.region_of(link) != Some(header.owner.region) {
+            return Err(DropReason::WrongRegion);
+        }
+        if !self.ingress.reaches(header.tag.ingress, header.client) {
+            return Err(DropReason::BadIngress);
+        }
+        self.routes.source(header.client)
+    }
+
+    fn timers(&mut self, at: Now) {
+        let due = |timeout: Option<Instant>| timeout.is_some_and(|due| due <= at.instant);
+        if due(self.links.poll_timeout()) {
+            self.links.handle_timeout(at.instant);
+        }
+        if due(self.flows.poll_timeout()) {
+            self.flows.handle_timeout(at);
+        }
+        self.take_events();
+    }
+
+    fn take_events(&mut self) {
+        while let Some(event) = self.links.next_event() {
+            self.regions.handle_event(&event);
+            log(&event);
+        }
+    }
+
+    fn send_links(&mut self, now: Instant) {
+        while let Some(transmit) = self.links.poll_transmit(now, &mut self.transmit) {
+            let bytes = self.transmit.get(..transmit.len).unwrap_or_default();
+            let segment = transmit.segment.unwrap_or(transmit.len);
+            if send_segments(&self.backbone, transmit.to, bytes, segment).is_err() {
+                self.totals.backbone_lost += 1;
+            }
+        }
+    }
+
+    fn wait(&self, poller: &mut Poller) {
+        let timers = [self.links.poll_timeout(), self.flows.poll_timeout()];
+        let deadline = match self.shutdown.state() {
+            State::Draining { deadline } => Some(deadline),
+            State::Running | State::Stopped => None,
+        };
+        let next = timers.into_iter().flatten().chain(deadline).min();
+        let now = clock::now();
+        let timeout = next.map(|next| next.saturating_duration_since(now));
+        let own = [self.waker.as_fd(), self.backbone.as_fd()];
+        let mut fds = [self.waker.as_fd(); runtime::poll::FDS_MAX];
+        let sockets = self.ingress.sockets().map(UdpSocket::as_fd);
+        let mut len = 0;
+        for (slot, fd) in fds.iter_mut().zip(own.into_iter().chain(sockets)) {
+            *slot = fd;
+            len += 1;
+        }
+        if let Err(error) = poller.wait(fds.get(..len).unwrap_or_default(), timeout) {
+            tracing::warn!(%error, "waiting for sockets");
+        }
+        self.waker.drain();
+    }
+
+    fn publish(&mut self, now: Instant) {
+        if now < self.publish_at {
+            return;
+        }
+        self.publish_at = now + PUBLISH_INTERVAL;
+        let lost = self.reassembler.stats();
+        let unfinished = lost.expired + lost.evicted + lost.superseded;
+        let drops = &mut self.totals.drops;
+        drops.add(DropReason::Reassembly, unfinished - self.totals.unfinished);
+        self.totals.unfinished = unfinished;
+        let (link_drops, flows) = (self.links.drops(), self.flows.stats());
+        self.metrics.publish(&Totals {
+            up: self.totals.up,
+            down: self.totals.down,
+            drops: &self.totals.drops,
+            link_drops: &link_drops,
+            flows,
+            backbone_lost: self.totals.backbone_lost,
+        });
+        let mut views = Vec::new();
+        for link in self.links.all_stats() {
+            self.metrics.publish_link(&self.registry, self.index, &link);
+            let (region, carries_uplink) = self.regions.role_of(link.id).unwrap_or_default();
+            views.push(LinkView {
+                relay: link.peer.to_string(),
+                relay_worker: link.worker,
+                region: region.to_owned(),
+                up: link.up_since.is_some(),
+                carries_uplink,
+                draining: link.draining,
+                rtt_us: link.rtt_us,
+                jitter_us: link.jitter_us,
+                loss_ppm: link.loss_ppm,
+                peer_loss_ppm: link.peer_loss_ppm,
+            });
+        }
+        self.board.show(WorkerState {
+            worker: self.index,
+            draining: self.draining,
+            flows: flows.flows,
+            flows_tentative: flows.tentative,
+            flows_by_hint: flows.created,
+            flows_by_downlink: flows.learned,
+            flows_expired: flows.expired,
+            packets_up: self.totals.up.packets,
+            packets_down: self.totals.down.packets,
+            drops: self.totals.drops.total(),
+            config_generation: self.generation,
+            links: views,
+        });
+    }
+}
+
+/// What a client's packet needs on its way to a link; apart from the receive batch it is in.
+struct UplinkPath<'a> {
+    flows: &'a mut Flows,
+    routes: &'a Routes,
+    regions: &'a Regions,
+    links: &'a mut Links,
+    totals: &'a mut WorkerTotals,
+    last_forwarded: &'a mut Instant,
+    tag: Tag,
+}
+
+impl UplinkPath<'_> {
+    fn forward(&mut self, client: ClientAddr, packet: &[u8], at: Now) {
+        let (owner, also) = match self.flows.handle_uplink(self.routes, client, packet, at) {
+            Uplink::Forward { owner, also } => (owner, also),
+            Uplink::Drop(reason) => {
+                self.totals.drops.count(reason);
+                return;
+            }
+        };
+        for owner in [Some(owner), also].into_iter().flatten() {
+            let Some(link) = self.regions.link_to(owner.region) else {
+                self.totals.drops.count(DropReason::LinkDown);
+                continue;
+            };
+            let header = RecordHeader {
+                owner,
+                tag: self.tag,
+                client,
+                hops: 0,
+                fragment: None,
+            };
+            // A refusal is counted by the link.
+            if self.links.put_record(link, &header, packet).is_ok() {
+                self.totals.up.count(packet.len());
+                *self.last_forwarded = at.instant;
+            }
+        }
+    }
+}
+
+fn moment() -> Now {
+    Now {
+        instant: clock::now(),
+        minute: Minute::from_unix_s(clock::unix_s()),
+    }
+}
+
+fn routes(config: &Config, pop: &Pop) -> Routes {
+    let keys = (*config.credentials.hint_keys).clone();
+    Routes::new(&config.topology, pop, keys)
+}
+
+fn tls(config: &Config) -> anyhow::Result<Tls> {
+    let credentials = &config.credentials;
+    let (ca, chain) = (credentials.ca.to_vec(), credentials.chain.to_vec());
+    Tls::from_der(ca, chain, credentials.key.der(), clock::unix_s).context("certificates")
+}
+
+fn bind_backbone(pop: &Pop, metrics: &Registry) -> anyhow::Result<UdpSocket> {
+    let options = BindOptions {
+        gro: true,
+        dont_fragment: true,
+        ..BindOptions::default()
+    };
+    let socket = UdpSocket::bind((pop.backbone, 0).into(), &options).context("backbone")?;
+    socket.observe(metrics, &[("socket", "backbone")]);
+    Ok(socket)
+}
+
+fn log(event: &LinkEvent) {
+    match event {
+        LinkEvent::Up { peer, worker, .. } => {
+            tracing::info!(relay = %peer, relay_worker = worker, "link up");
+        }
+        LinkEvent::Down {
+            peer,
+            worker,
+            reason,
+            ..
+        } => tracing::info!(relay = %peer, relay_worker = worker, ?reason, "link down"),
+        LinkEvent::Draining { link, draining } => {
+            tracing::info!(?link, draining, "relay drains");
+        }
+        LinkEvent::DialFailed { link, reason } => tracing::debug!(?link, ?reason, "dial failed"),
+        LinkEvent::Refused { from, reason } => tracing::debug!(%from, ?reason, "refused"),
+    }
+}
