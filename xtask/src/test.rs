@@ -1,0 +1,83 @@
+//! `cargo xtask test`: unit, property and fuzz-replay tests in the dev profile, then end-to-end tests in release.
+//!
+//! End-to-end tests are integration tests named `e2e_*`. They and the programs they start are built in release,
+//! because they hold real packet rates that an unoptimised build does not, and because what is tested should be what
+//! is shipped; assertions on arithmetic are on in the dev profile, where everything else runs. They run one at a time:
+//! they share the machine's processors and loopback addresses. They find the programs in `FIRSTHOP_BIN_DIR`.
+
+use anyhow::ensure;
+
+use crate::step::{Step, Stopwatch};
+use crate::workspace::Workspace;
+
+/// Which tests.
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// Only tests that run inside one process.
+    #[arg(long, conflicts_with = "e2e")]
+    unit: bool,
+    /// Only end-to-end tests.
+    #[arg(long)]
+    e2e: bool,
+    /// Only end-to-end tests of the targets with this text in their name; implies --e2e.
+    #[arg(long, value_name = "TEXT", conflicts_with = "unit")]
+    only: Option<String>,
+}
+
+/// A program that installs what end-to-end tests need, when the workspace has it.
+const SETUP: &str = "e2e-setup";
+
+pub(crate) fn run(workspace: &Workspace, arguments: &Arguments) -> anyhow::Result<()> {
+    let clock = Stopwatch::start();
+    let e2e_only = arguments.e2e || arguments.only.is_some();
+    if !e2e_only {
+        in_process(workspace)?;
+    }
+    if !arguments.unit {
+        build_programs(workspace)?;
+        end_to_end(workspace, arguments.only.as_deref().unwrap_or_default())?;
+    }
+    eprintln!("all tests passed in {:.0} s", clock.elapsed().as_secs_f64());
+    Ok(())
+}
+
+/// Builds every program in release. One build for all, so that features are the same for each.
+pub(crate) fn build_programs(workspace: &Workspace) -> anyhow::Result<()> {
+    Step::cargo("build programs", workspace)
+        .args(["build", "--locked", "--release", "--workspace", "--bins"])
+        .run()
+}
+
+fn in_process(workspace: &Workspace) -> anyhow::Result<()> {
+    Step::cargo("unit tests", workspace)
+        .args(["test", "--locked", "--workspace", "--lib", "--bins"])
+        .args(workspace.plain_tests().flat_map(|name| ["--test", name]))
+        .run()?;
+    Step::cargo("documentation tests", workspace)
+        .args(["test", "--locked", "--workspace", "--doc"])
+        .run()
+}
+
+fn end_to_end(workspace: &Workspace, only: &str) -> anyhow::Result<()> {
+    let all = workspace.end_to_end_tests();
+    let tests: Vec<_> = all.filter(|name| name.contains(only)).collect();
+    ensure!(
+        !tests.is_empty(),
+        "no end-to-end test has `{only}` in its name"
+    );
+    if workspace.has_program(SETUP) {
+        workspace.program(SETUP)?.run()?;
+    }
+    Step::cargo("build end-to-end tests", workspace)
+        .args(["test", "--locked", "--release", "--workspace", "--no-run"])
+        .args(tests.iter().flat_map(|name| ["--test", name]))
+        .run()?;
+    for test in tests {
+        Step::cargo(test, workspace)
+            .args(["test", "--locked", "--release", "--workspace"])
+            .args(["--test", test, "--", "--test-threads=1"])
+            .env("FIRSTHOP_BIN_DIR", workspace.programs_dir())
+            .run()?;
+    }
+    Ok(())
+}
