@@ -1,0 +1,284 @@
+//! The load client: many WebRTC sessions from one thread, each with its own UDP socket, 20 ms Opus both ways by echo.
+//!
+//! ```text
+//! opening ──all answered or failed──► steady ──duration or stop──► draining ──nothing is missing, or 1 s──► closed
+//!   media starts in each session as soon as it is connected, and stops with `steady`
+//!
+//! payload: counter u64 | µs since the load began u64 | filler that follows from the counter
+//! ```
+//!
+//! The echo must be a payload that was sent, byte by byte. Signaling runs on a thread beside, so that an offer in
+//! flight holds up no packet. It is not a benchmark of the client: a machine that cannot keep up shows as loss.
+
+mod peer;
+mod report;
+mod session;
+mod signaling;
+
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
+use runtime::clock;
+
+pub use report::Report;
+
+use peer::Identity;
+use session::Session;
+use signaling::Signaling;
+
+/// What to do.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// The WHIP endpoint; `?pop=NAME` chooses a PoP.
+    pub whip: String,
+    /// Concurrent sessions. 1..=[`SESSIONS_MAX`].
+    pub sessions: usize,
+    /// How long media flows once every session is connected.
+    pub duration: Duration,
+    /// Sessions opened a second.
+    pub opened_per_s: u32,
+    /// Whether each session has a data channel, which echoes one message.
+    pub data_channels: bool,
+    /// Token for WHIP.
+    pub bearer: Option<String>,
+}
+
+/// Sessions at most: each is a descriptor and a DTLS handshake.
+pub const SESSIONS_MAX: usize = 4000;
+/// How long connecting all of them may take, beyond opening them.
+const CONNECT_MAX: Duration = Duration::from_secs(20);
+/// How long echoes may be missing after the last packet was sent.
+const LINGER: Duration = Duration::from_secs(1);
+/// The loop looks at its timers this often.
+const TICK: Duration = Duration::from_millis(1);
+
+impl Plan {
+    /// `sessions` for `duration`, with data channels, opened at 50 a second.
+    #[must_use]
+    pub const fn new(whip: String, sessions: usize, duration: Duration) -> Self {
+        Self {
+            whip,
+            sessions,
+            duration,
+            opened_per_s: 50,
+            data_channels: true,
+            bearer: None,
+        }
+    }
+}
+
+/// How a running load is doing; for whoever breaks things meanwhile.
+#[derive(Debug, Default)]
+pub struct Progress {
+    connected: AtomicU64,
+    sent: AtomicU64,
+    received: AtomicU64,
+    stop: AtomicBool,
+}
+
+impl Progress {
+    /// Sessions that are or were connected.
+    #[must_use]
+    pub fn connected(&self) -> u64 {
+        self.connected.load(Ordering::Relaxed)
+    }
+
+    /// Packets sent so far.
+    #[must_use]
+    pub fn sent(&self) -> u64 {
+        self.sent.load(Ordering::Relaxed)
+    }
+
+    /// Echoes received so far.
+    #[must_use]
+    pub fn received(&self) -> u64 {
+        self.received.load(Ordering::Relaxed)
+    }
+
+    /// Ends the steady phase before its time.
+    pub fn stop(&self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Runs the load to its end.
+///
+/// # Errors
+/// The plan is out of range, or this machine refuses sockets. Sessions that fail are in the report.
+pub fn run(plan: &Plan, progress: &Progress) -> anyhow::Result<Report> {
+    anyhow::ensure!(
+        (1..=SESSIONS_MAX).contains(&plan.sessions) && plan.opened_per_s > 0,
+        "1..={SESSIONS_MAX} sessions at 1 or more a second, please"
+    );
+    let mut load = Load::new(plan, progress)?;
+    load.run()?;
+    load.close()?;
+    Ok(report::of(plan, &load.sessions, load.failures))
+}
+
+/// Offers that failed: how many, and the first reasons.
+#[derive(Debug, Default)]
+struct Failures {
+    count: usize,
+    reasons: Vec<String>,
+}
+
+/// Reasons that a report holds at most.
+const REASONS_MAX: usize = 5;
+
+struct Load<'a> {
+    plan: &'a Plan,
+    progress: &'a Progress,
+    identity: Identity,
+    signaling: Signaling,
+    epoll: Epoll,
+    sessions: Vec<Session>,
+    failures: Failures,
+    answered: usize,
+    started: Instant,
+}
+
+impl<'a> Load<'a> {
+    fn new(plan: &'a Plan, progress: &'a Progress) -> anyhow::Result<Self> {
+        Ok(Self {
+            plan,
+            progress,
+            identity: Identity::new()?,
+            signaling: Signaling::start(plan),
+            epoll: Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).context("making an epoll")?,
+            sessions: Vec::with_capacity(plan.sessions),
+            failures: Failures::default(),
+            answered: 0,
+            started: clock::now(),
+        })
+    }
+
+    /// The loop. Per turn: 1 offers and answers, 2 packets that came, 3 timers and media, 4 whether a phase is over.
+    fn run(&mut self) -> anyhow::Result<()> {
+        let opening_s = self.plan.sessions as f64 / f64::from(self.plan.opened_per_s);
+        let connect_by = self.started + Duration::from_secs_f64(opening_s) + CONNECT_MAX;
+        let mut events = vec![EpollEvent::empty(); self.plan.sessions];
+        let mut steady_until = None;
+        let mut linger_until = None;
+        loop {
+            let now = clock::now();
+            self.open_due(now)?;
+            self.take_answers(now);
+            self.receive(&mut events)?;
+            let now = clock::now();
+            let sending = linger_until.is_none();
+            for session in &mut self.sessions {
+                session.handle_time(now, self.started, sending);
+            }
+            self.publish();
+            let complete = self.connected() + self.failures.count == self.plan.sessions;
+            if steady_until.is_none() && (complete || now > connect_by) {
+                steady_until = Some(now + self.plan.duration);
+            }
+            let stopped = self.progress.stop.load(Ordering::Relaxed);
+            if sending && (stopped || steady_until.is_some_and(|end| now > end)) {
+                linger_until = Some(now + LINGER);
+            }
+            if linger_until.is_some_and(|end| now > end || !self.is_missing_echoes()) {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Opens as many sessions as the rate allows by `now`.
+    fn open_due(&mut self, now: Instant) -> anyhow::Result<()> {
+        let elapsed_s = (now - self.started).as_secs_f64();
+        let index = self.sessions.len();
+        let due = index as f64 <= elapsed_s * f64::from(self.plan.opened_per_s);
+        if index >= self.plan.sessions || !due {
+            return Ok(());
+        }
+        let session = Session::new(&self.identity, self.plan.data_channels, index, now)?;
+        let offer = session.offer();
+        self.epoll
+            .add(
+                session.socket().as_fd(),
+                EpollEvent::new(EpollFlags::EPOLLIN, index as u64),
+            )
+            .context("watching a socket")?;
+        self.sessions.push(session);
+        self.signaling.offer(index, offer);
+        Ok(())
+    }
+
+    fn take_answers(&mut self, now: Instant) {
+        while let Some((index, outcome)) = self.signaling.next_answer() {
+            self.answered += 1;
+            let Some(session) = self.sessions.get_mut(index) else {
+                continue;
+            };
+            let taken = outcome.and_then(|answered| session.answer(answered, now));
+            if let Err(error) = taken {
+                session.give_up();
+                self.failures.count += 1;
+                if self.failures.reasons.len() < REASONS_MAX {
+                    self.failures.reasons.push(format!("{error:#}"));
+                }
+            }
+        }
+    }
+
+    fn receive(&mut self, events: &mut [EpollEvent]) -> anyhow::Result<()> {
+        let timeout = EpollTimeout::try_from(TICK).unwrap_or(EpollTimeout::ZERO);
+        let ready = match self.epoll.wait(events, timeout) {
+            Ok(ready) => ready,
+            Err(nix::errno::Errno::EINTR) => 0,
+            Err(error) => return Err(error).context("waiting for packets"),
+        };
+        let now = clock::now();
+        for event in events.iter().take(ready) {
+            let index = usize::try_from(event.data()).unwrap_or(usize::MAX);
+            if let Some(session) = self.sessions.get_mut(index) {
+                session.receive(now, self.started);
+            }
+        }
+        Ok(())
+    }
+
+    fn connected(&self) -> usize {
+        let connected = self
+            .sessions
+            .iter()
+            .filter(|session| session.was_connected());
+        connected.count()
+    }
+
+    fn is_missing_echoes(&self) -> bool {
+        let mut sessions = self.sessions.iter();
+        sessions.any(|session| session.figures().received < session.figures().sent)
+    }
+
+    fn publish(&self) {
+        let sum = |figure: fn(&session::Figures) -> u64| {
+            let figures = self.sessions.iter().map(Session::figures);
+            figures.map(figure).sum()
+        };
+        let progress = self.progress;
+        progress
+            .connected
+            .store(self.connected() as u64, Ordering::Relaxed);
+        progress
+            .sent
+            .store(sum(|figures| figures.sent), Ordering::Relaxed);
+        progress
+            .received
+            .store(sum(|figures| figures.received), Ordering::Relaxed);
+    }
+
+    /// Says goodbye as a browser does that is closed: DTLS close, then `DELETE`.
+    fn close(&mut self) -> anyhow::Result<()> {
+        let now = clock::now();
+        for session in &mut self.sessions {
+            session.close(now);
+        }
+        self.signaling.close_all()
+    }
+}

@@ -1,0 +1,69 @@
+//! WHIP for the load, on a thread of its own: offers in, answers out, and every session deleted at the end.
+
+use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
+use std::thread::{self, JoinHandle};
+
+use super::Plan;
+use crate::whip::Session;
+
+/// An answer, or why there is none.
+type Outcome = (usize, anyhow::Result<String>);
+
+pub(super) struct Signaling {
+    offers: Option<SyncSender<(usize, String)>>,
+    answers: Receiver<Outcome>,
+    thread: Option<JoinHandle<anyhow::Result<()>>>,
+}
+
+impl Signaling {
+    pub(super) fn start(plan: &Plan) -> Self {
+        let (offers, requests) = sync_channel::<(usize, String)>(plan.sessions);
+        let (replies, answers) = sync_channel::<Outcome>(plan.sessions);
+        let (whip, bearer) = (plan.whip.clone(), plan.bearer.clone());
+        let thread = thread::spawn(move || {
+            let mut open = Vec::new();
+            for (index, offer) in requests {
+                let session = Session::open(&whip, &offer, bearer.as_deref());
+                let outcome = session.map(|session| {
+                    let answer = session.answer.clone();
+                    open.push(session);
+                    answer
+                });
+                if replies.send((index, outcome)).is_err() {
+                    break;
+                }
+            }
+            open.iter().try_for_each(Session::close)
+        });
+        Self {
+            offers: Some(offers),
+            answers,
+            thread: Some(thread),
+        }
+    }
+
+    /// Never blocks: the queue holds an offer of every session.
+    pub(super) fn offer(&self, index: usize, offer: String) {
+        if let Some(offers) = &self.offers {
+            // The thread ends only when it is told to; its answers would be missing.
+            let _ = offers.send((index, offer));
+        }
+    }
+
+    pub(super) fn next_answer(&self) -> Option<Outcome> {
+        match self.answers.try_recv() {
+            Ok(outcome) => Some(outcome),
+            Err(TryRecvError::Empty | TryRecvError::Disconnected) => None,
+        }
+    }
+
+    /// Deletes every session that was opened and waits until that is done.
+    pub(super) fn close_all(&mut self) -> anyhow::Result<()> {
+        self.offers = None;
+        match self.thread.take().map(JoinHandle::join) {
+            Some(Ok(closed)) => closed,
+            Some(Err(_)) => anyhow::bail!("the signaling thread panicked"),
+            None => Ok(()),
+        }
+    }
+}
