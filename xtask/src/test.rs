@@ -29,13 +29,17 @@ const SETUP: &str = "e2e-setup";
 
 pub(crate) fn run(workspace: &Workspace, arguments: &Arguments) -> anyhow::Result<()> {
     let clock = Stopwatch::start();
-    let e2e_only = arguments.e2e || arguments.only.is_some();
-    if !e2e_only {
+    let only = arguments.only.as_deref();
+    let end_to_end_tests = match arguments.unit {
+        true => Vec::new(),
+        false => select(workspace, only.unwrap_or_default())?,
+    };
+    if !arguments.e2e && only.is_none() {
         in_process(workspace)?;
     }
-    if !arguments.unit {
+    if !end_to_end_tests.is_empty() {
         build_programs(workspace)?;
-        end_to_end(workspace, arguments.only.as_deref().unwrap_or_default())?;
+        end_to_end(workspace, &end_to_end_tests)?;
     }
     eprintln!("all tests passed in {:.0} s", clock.elapsed().as_secs_f64());
     Ok(())
@@ -58,13 +62,18 @@ fn in_process(workspace: &Workspace) -> anyhow::Result<()> {
         .run()
 }
 
-fn end_to_end(workspace: &Workspace, only: &str) -> anyhow::Result<()> {
+/// End-to-end tests with `text` in their name. None is an error: a misspelt name must not look like a pass.
+fn select<'a>(workspace: &'a Workspace, text: &str) -> anyhow::Result<Vec<&'a str>> {
     let all = workspace.end_to_end_tests();
-    let tests: Vec<_> = all.filter(|name| name.contains(only)).collect();
+    let tests: Vec<_> = all.filter(|name| name.contains(text)).collect();
     ensure!(
         !tests.is_empty(),
-        "no end-to-end test has `{only}` in its name"
+        "no end-to-end test has `{text}` in its name"
     );
+    Ok(tests)
+}
+
+fn end_to_end(workspace: &Workspace, tests: &[&str]) -> anyhow::Result<()> {
     if workspace.has_program(SETUP) {
         workspace.program(SETUP)?.run()?;
     }
