@@ -9,7 +9,7 @@
 //! | anything but GET and HEAD | 403 without an admin token configured, 401 without it in `Authorization: Bearer` |
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{Shutdown, SocketAddr};
 use std::sync::Arc;
 
 use axum::extract::{DefaultBodyLimit, Request, State};
@@ -19,11 +19,12 @@ use axum::routing::get;
 use axum::{Json, Router};
 use http::header::{AUTHORIZATION, CONTENT_TYPE, WWW_AUTHENTICATE};
 use http::{Method, StatusCode};
+use socket2::SockRef;
 use tokio::net::TcpListener;
-use tokio::task::JoinHandle;
+use tokio::sync::oneshot;
 
 use crate::metrics::Registry;
-use crate::node::{self, ConfigHandle, NodeContext, Shutdown};
+use crate::node::{self, ConfigHandle, NodeContext};
 
 /// Largest request body, in bytes.
 const BODY_BYTES_MAX: usize = 64 * 1024;
@@ -46,11 +47,14 @@ impl std::fmt::Debug for Admin {
     }
 }
 
-/// A served admin address. Dropping it ends the server.
+/// A served admin address. Dropping it closes the address at once; requests under way are answered.
 #[derive(Debug)]
 pub struct AdminServer {
     address: SocketAddr,
-    task: JoinHandle<()>,
+    /// The server's own listener, to close it without waiting for the server.
+    _listener: Listener,
+    /// Dropped with this value, which tells the server.
+    _alive: oneshot::Sender<()>,
 }
 
 impl AdminServer {
@@ -61,9 +65,14 @@ impl AdminServer {
     }
 }
 
-impl Drop for AdminServer {
+/// Stops listening when it is dropped, whoever else still has the socket open.
+#[derive(Debug)]
+struct Listener(std::net::TcpListener);
+
+impl Drop for Listener {
     fn drop(&mut self) {
-        self.task.abort();
+        // An error says that it does not listen any more.
+        let _ = SockRef::from(&self.0).shutdown(Shutdown::Both);
     }
 }
 
@@ -95,36 +104,45 @@ pub fn serve(
     if !address.ip().to_canonical().is_loopback() {
         return Err(AdminError::NotLoopback(address));
     }
-    let (listener, address) = {
+    let bound = |error| AdminError::Bind { address, error };
+    let listener = Listener(std::net::TcpListener::bind(address).map_err(bound)?);
+    let theirs = Listener(listener.0.try_clone().map_err(bound)?);
+    let server = {
         let _guard = context.control.handle().enter();
-        listen(address).map_err(|error| AdminError::Bind { address, error })?
+        listen(&listener.0).map_err(bound)?
     };
+    let address = listener.0.local_addr().map_err(bound)?;
     let app = router(context, admin);
     let shutdown = context.shutdown.clone();
-    let task = context.control.spawn(async move {
-        let stopped = async move { shutdown.stopped().await };
-        if let Err(error) = axum::serve(listener, app)
-            .with_graceful_shutdown(stopped)
-            .await
-        {
+    let (alive, dropped) = oneshot::channel::<()>();
+    context.control.spawn(async move {
+        let end = async move {
+            tokio::select! {
+                () = shutdown.stopped() => {}
+                _ = dropped => {}
+            }
+            drop(theirs);
+        };
+        if let Err(error) = axum::serve(server, app).with_graceful_shutdown(end).await {
             tracing::error!(%error, "admin HTTP ended");
         }
     });
-    Ok(AdminServer { address, task })
+    Ok(AdminServer {
+        address,
+        _listener: listener,
+        _alive: alive,
+    })
 }
 
-fn listen(address: SocketAddr) -> io::Result<(TcpListener, SocketAddr)> {
-    let listener = std::net::TcpListener::bind(address)?;
+fn listen(listener: &std::net::TcpListener) -> io::Result<TcpListener> {
     listener.set_nonblocking(true)?;
-    let listener = TcpListener::from_std(listener)?;
-    let address = listener.local_addr()?;
-    Ok((listener, address))
+    TcpListener::from_std(listener.try_clone()?)
 }
 
 struct App {
     admin: Admin,
     registry: Registry,
-    shutdown: Shutdown,
+    shutdown: node::Shutdown,
 }
 
 fn router(context: &NodeContext, mut admin: Admin) -> Router {
@@ -196,3 +214,6 @@ fn bearer(request: &Request) -> Option<&[u8]> {
     let (scheme, token) = value.split_at_checked("Bearer ".len())?;
     scheme.eq_ignore_ascii_case(b"Bearer ").then_some(token)
 }
+
+#[cfg(test)]
+mod tests;

@@ -274,3 +274,6 @@ fn whip_secret(bytes: &[u8]) -> Result<Secret, Problem> {
     }
     Ok(Secret(bytes.into()))
 }
+
+#[cfg(test)]
+mod tests;

@@ -16,3 +16,7 @@ pub mod poll;
 mod sys;
 pub mod thread;
 pub mod udp;
+
+#[cfg(test)]
+#[path = "../tests/support/issue.rs"]
+mod issue;

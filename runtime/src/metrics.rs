@@ -11,6 +11,7 @@
 //! session. A registry holds at most [`SERIES_MAX`] cells; one more works, but is not exported, and is counted.
 
 mod histogram;
+mod otlp;
 mod process;
 mod prometheus;
 
@@ -19,6 +20,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 pub use histogram::Histogram;
+pub use otlp::{Push, PushError};
 
 use crate::clock;
 
@@ -312,3 +314,6 @@ impl Source {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -15,3 +15,6 @@ mod socket;
 pub use batch::{GRO_SLOT_BYTES, RecvBatch, Segments, SendBatch, SendReport};
 pub use segments::send_segments;
 pub use socket::{BindOptions, UdpSocket};
+
+#[cfg(test)]
+mod tests;

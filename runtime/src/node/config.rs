@@ -58,10 +58,11 @@ impl ConfigHandle {
         self.shared.current.load_full()
     }
 
-    /// Its generation: one relaxed load, for the turn of a worker's loop.
+    /// Its generation: one atomic load, for the turn of a worker's loop. Compare it with [`Config::generation`] of the
+    /// configuration the worker uses.
     #[must_use]
     pub fn generation(&self) -> u64 {
-        self.shared.generation.load(Ordering::Relaxed)
+        self.shared.generation.load(Ordering::Acquire)
     }
 
     /// Replaces the configuration. One caller at a time.
@@ -142,13 +143,28 @@ pub fn load(program: &'static str, args: &NodeArgs) -> Result<Config, StartError
         });
     }
     let credentials = Credentials::load(&args.credentials)?;
-    credentials.check_identity(&args.node, clock::unix_s())?;
+    let now_s = clock::unix_s();
+    credentials.check_identity(&args.node, now_s)?;
+    warn_of_expiry(credentials.expires_unix_s.saturating_sub(now_s));
     Ok(Config {
         topology,
         credentials,
         generation: 1,
     })
 }
+
+fn warn_of_expiry(left_s: u64) {
+    if left_s < EXPIRY_WARN_S {
+        let days = left_s / DAY_S;
+        tracing::warn!(
+            days,
+            "the node's certificate ends soon: replace cert.pem and key.pem"
+        );
+    }
+}
+
+const DAY_S: u64 = 86_400;
+const EXPIRY_WARN_S: u64 = 14 * DAY_S;
 
 /// Refuses what a running node cannot change: its own addresses, ports, numbers and workers.
 pub(super) fn check_settled(

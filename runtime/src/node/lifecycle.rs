@@ -8,14 +8,15 @@ use std::time::Duration;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
-use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until, timeout};
 
-use super::config::{self, Config};
-use super::reload::Reloader;
+use super::config;
+use super::reload::{Files, Reloader};
 use super::{NodeContext, Running, Shutdown, State};
 use crate::args::{ArgsEnd, NodeArgs};
 use crate::control::Control;
 use crate::logging;
+use crate::metrics::Push;
 
 /// Starts a node: binds every socket, then spawns its threads.
 pub type Start = fn(NodeContext) -> anyhow::Result<Running>;
@@ -24,6 +25,8 @@ pub type Start = fn(NodeContext) -> anyhow::Result<Running>;
 const WATCH_INTERVAL: Duration = Duration::from_secs(1);
 /// How long threads may take to end once they are told to stop.
 const STOP_MAX: Duration = Duration::from_secs(5);
+/// How long the last push of metrics may take.
+const LAST_PUSH_MAX: Duration = Duration::from_secs(2);
 
 const FAILED: u8 = 1;
 const REFUSED: u8 = 2;
@@ -42,6 +45,7 @@ pub fn main_with(program: &'static str, start: Start, args: NodeArgs) -> ExitCod
     if let Err(error) = logging::start(&args.log, args.log_format) {
         return refuse(program, &error);
     }
+    let files = Files::of(&args);
     let config = match config::load(program, &args) {
         Ok(config) => config,
         Err(error) => return refuse(program, &error),
@@ -54,30 +58,45 @@ pub fn main_with(program: &'static str, start: Start, args: NodeArgs) -> ExitCod
         let (node, file) = (&args.node, args.topology.display());
         return print(&format!("ok: {program} {node} of {file}\n"));
     }
-    match run(program, start, args, config) {
+    let control = match Control::new() {
+        Ok(control) => control,
+        Err(error) => return fail(program, &error.into()),
+    };
+    let context = NodeContext::new(program, &args.node, config, control);
+    let push = match Push::from_env(&context.metrics) {
+        Ok(push) => push,
+        Err(error) => return refuse(program, &error),
+    };
+    let reloader = Reloader::new(program, args, files, &context);
+    match run(start, &context, reloader, push) {
         Ok(code) => code,
         Err(error) => fail(program, &error),
     }
 }
 
 fn run(
-    program: &'static str,
     start: Start,
-    args: NodeArgs,
-    config: Config,
+    context: &NodeContext,
+    reloader: Reloader,
+    push: Option<Push>,
 ) -> anyhow::Result<ExitCode> {
-    let control = Control::new()?;
+    let control = &context.control;
     let signals = {
         let _guard = control.handle().enter();
         Signals::listen()?
     };
-    let context = NodeContext::new(program, &args.node, config, control.clone());
-    let reloader = Reloader::new(program, args, &context);
     let running = start(context.clone())?;
-    tracing::info!(program, node = context.name, "started");
+    tracing::info!(node = context.name, "started");
     let ended = join_elsewhere(running)?;
-    let code = control.block_on(supervise(&context, signals, reloader, ended));
-    tracing::info!(program, node = context.name, "ended");
+    let (stop_push, pushed) = oneshot::channel();
+    let push = push.map(|push| control.spawn(push.run(pushed)));
+    let code = control.block_on(supervise(context, signals, reloader, ended));
+    drop(stop_push);
+    if let Some(push) = push {
+        // A collector that does not answer holds up the exit no longer than this.
+        let _ = control.block_on(async { timeout(LAST_PUSH_MAX, push).await });
+    }
+    tracing::info!(node = context.name, "ended");
     Ok(code)
 }
 

@@ -17,22 +17,52 @@ pub(super) struct Reloader {
     args: NodeArgs,
     config: ConfigHandle,
     shutdown: Shutdown,
-    files: Vec<PathBuf>,
+    files: Files,
+    reloads_ok: Counter,
+    reloads_refused: Counter,
+}
+
+/// The files a configuration comes from.
+pub(super) struct Files {
+    paths: Vec<PathBuf>,
     /// As of the last load.
     loaded: Vec<Fingerprint>,
     /// As of the last look.
     seen: Vec<Fingerprint>,
-    reloads_ok: Counter,
-    reloads_refused: Counter,
+}
+
+impl Files {
+    /// Take it before the first load: what changes meanwhile is then loaded again.
+    pub(super) fn of(args: &NodeArgs) -> Self {
+        let credentials = FILES.iter().map(|name| args.credentials.join(name));
+        let paths: Vec<PathBuf> = credentials.chain([args.topology.clone()]).collect();
+        let seen = fingerprints(&paths);
+        Self {
+            paths,
+            loaded: seen.clone(),
+            seen,
+        }
+    }
+
+    /// Whether a file has changed since the last load, and not since the last look.
+    fn settled_anew(&mut self) -> bool {
+        let seen = fingerprints(&self.paths);
+        let settled = seen == self.seen;
+        self.seen = seen;
+        settled && self.seen != self.loaded
+    }
 }
 
 /// What changes when a file is written or replaced; `None` for a file that is not there.
 type Fingerprint = Option<(i64, i64, u64, u64)>;
 
 impl Reloader {
-    pub(super) fn new(program: &'static str, args: NodeArgs, context: &NodeContext) -> Self {
-        let credentials = FILES.iter().map(|name| args.credentials.join(name));
-        let files: Vec<PathBuf> = credentials.chain([args.topology.clone()]).collect();
+    pub(super) fn new(
+        program: &'static str,
+        args: NodeArgs,
+        files: Files,
+        context: &NodeContext,
+    ) -> Self {
         let reloads = |result| {
             context.metrics.counter(
                 "config.reloads",
@@ -41,15 +71,12 @@ impl Reloader {
                 &[("result", result)],
             )
         };
-        let seen = fingerprints(&files);
         Self {
             program,
+            args,
             config: context.config.clone(),
             shutdown: context.shutdown.clone(),
-            loaded: seen.clone(),
-            seen,
             files,
-            args,
             reloads_ok: reloads("ok"),
             reloads_refused: reloads("refused"),
         }
@@ -58,10 +85,7 @@ impl Reloader {
     /// Reloads when a file has changed and then stayed as it is for one interval, so that files written one after
     /// the other are read together.
     pub(super) fn poll(&mut self) {
-        let seen = fingerprints(&self.files);
-        let settled = seen == self.seen;
-        self.seen = seen;
-        if settled && self.seen != self.loaded {
+        if self.files.settled_anew() {
             self.reload();
         }
     }
@@ -69,7 +93,7 @@ impl Reloader {
     /// Reloads: all or nothing.
     pub(super) fn reload(&mut self) {
         // Taken before the files are read: a file that changes meanwhile is read once more.
-        self.loaded = fingerprints(&self.files);
+        self.files.loaded = fingerprints(&self.files.paths);
         match self.try_reload() {
             Ok(()) => {
                 self.reloads_ok.add(1);

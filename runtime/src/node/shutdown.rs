@@ -122,7 +122,8 @@ impl Shutdown {
 
     /// Starts draining; nothing when the node is already draining or stopped.
     pub fn drain(&self, at_most: Duration) {
-        let deadline = clock::now() + at_most - self.shared.base;
+        let deadline = clock::now() - self.shared.base;
+        let deadline = deadline.saturating_add(at_most);
         let deadline_us = u64::try_from(deadline.as_micros()).unwrap_or(STOPPED - 1);
         let _ = self.shared.deadline_us.compare_exchange(
             RUNNING,
@@ -153,5 +154,58 @@ impl Shutdown {
             .wakers
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn states_go_one_way_and_wake_everybody() {
+        let (shutdown, waker) = (Shutdown::new(), Waker::new().unwrap());
+        shutdown.register(&waker);
+        assert_eq!(shutdown.state(), State::Running);
+        shutdown.drain(Duration::from_secs(60));
+        let draining = shutdown.state();
+        assert!(matches!(draining, State::Draining { deadline } if deadline > clock::now()));
+        assert!(waker.drain());
+        shutdown.drain(Duration::ZERO);
+        assert_eq!(shutdown.state(), draining, "the first deadline stays");
+        shutdown.stop();
+        assert!(waker.drain());
+        shutdown.drain(Duration::from_secs(60));
+        assert_eq!(shutdown.state(), State::Stopped);
+    }
+
+    #[test]
+    fn a_drain_of_no_time_is_still_a_drain() {
+        let shutdown = Shutdown::new();
+        shutdown.drain(Duration::ZERO);
+        assert!(matches!(shutdown.state(), State::Draining { .. }));
+        let long = Shutdown::new();
+        long.drain(Duration::MAX / 4);
+        assert!(matches!(long.state(), State::Draining { .. }));
+    }
+
+    #[test]
+    fn tasks_see_every_step() {
+        let shutdown = Shutdown::new();
+        let control = crate::control::Control::new().unwrap();
+        let remote = shutdown.clone();
+        let task = control.spawn(async move {
+            remote.draining().await;
+            let seen = remote.state();
+            remote.stopped().await;
+            remote.changed().await;
+            seen
+        });
+        shutdown.drain(Duration::from_secs(60));
+        let seen = shutdown.state();
+        let changed = shutdown.changed();
+        shutdown.stop();
+        control.block_on(changed);
+        let first = control.block_on(task).unwrap();
+        assert!(first == seen || first == State::Stopped);
     }
 }

@@ -248,29 +248,8 @@ impl SendBatch {
     /// Sends everything without blocking; the batch is empty afterwards. A datagram the kernel refuses is skipped. A
     /// full send buffer ends the flush: media that is late is worth less than what comes next.
     pub fn flush(&mut self, socket: &UdpSocket) -> SendReport {
-        let mut report = SendReport::default();
-        let mut done = 0;
-        while done < self.lens.len() {
-            report.calls += 1;
-            match self.send_from(socket.as_fd(), done) {
-                Ok(sent) => {
-                    // The kernel never answers 0 for a call that was given a datagram; do not spin if it did.
-                    report.failed += usize::from(sent == 0);
-                    report.sent += sent;
-                    done += sent.max(1);
-                }
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) if is_full_queue(&error) => {
-                    report.would_block = self.lens.len() - done;
-                    break;
-                }
-                Err(error) => {
-                    tracing::trace!(%error, "datagram refused");
-                    report.failed += 1;
-                    done += 1;
-                }
-            }
-        }
+        let count = self.len();
+        let report = send_all(count, |done| self.send_from(socket.as_fd(), done));
         self.lens.clear();
         self.names.clear();
         report
@@ -299,6 +278,35 @@ impl std::fmt::Debug for SendBatch {
     }
 }
 
+/// Calls `send` with the number of datagrams that are done with until all `count` are. It answers how many more the
+/// kernel took, or an error about the first of them.
+fn send_all(count: usize, mut send: impl FnMut(usize) -> io::Result<usize>) -> SendReport {
+    let mut report = SendReport::default();
+    let mut done = 0;
+    while done < count {
+        report.calls += 1;
+        match send(done) {
+            Ok(sent) => {
+                // The kernel never answers 0 for a call that was given a datagram; do not spin if it did.
+                report.failed += usize::from(sent == 0);
+                report.sent += sent;
+                done += sent.max(1);
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) if is_full_queue(&error) => {
+                report.would_block = count - done;
+                break;
+            }
+            Err(error) => {
+                tracing::trace!(%error, "datagram refused");
+                report.failed += 1;
+                done += 1;
+            }
+        }
+    }
+    report
+}
+
 /// Nothing waits, a signal came, or an ICMP error about an earlier send is reported in place of data.
 fn is_nothing_there(error: &io::Error) -> bool {
     matches!(
@@ -309,4 +317,31 @@ fn is_nothing_there(error: &io::Error) -> bool {
 
 pub(super) fn is_full_queue(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::WouldBlock || error.raw_os_error() == Some(libc::ENOBUFS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Runs `send_all` over what the kernel answers, in order.
+    fn report(count: usize, answers: &[Result<usize, i32>]) -> [usize; 4] {
+        let mut answers = answers.iter();
+        let report = send_all(count, |_| match answers.next().unwrap() {
+            Ok(sent) => Ok(*sent),
+            Err(code) => Err(io::Error::from_raw_os_error(*code)),
+        });
+        assert_eq!(answers.next(), None, "answers left over");
+        [report.sent, report.failed, report.would_block, report.calls]
+    }
+
+    #[test]
+    fn every_answer_of_the_kernel_moves_the_flush_on() {
+        assert_eq!(report(3, &[Ok(3)]), [3, 0, 0, 1]);
+        assert_eq!(report(3, &[Ok(1), Err(libc::EPERM), Ok(1)]), [2, 1, 0, 3]);
+        assert_eq!(report(3, &[Ok(1), Err(libc::EAGAIN)]), [1, 0, 2, 2]);
+        assert_eq!(report(3, &[Err(libc::ENOBUFS)]), [0, 0, 3, 1]);
+        assert_eq!(report(1, &[Err(libc::EINTR), Ok(1)]), [1, 0, 0, 2]);
+        assert_eq!(report(2, &[Ok(0), Ok(1)]), [1, 1, 0, 2]);
+        assert_eq!(report(0, &[]), [0, 0, 0, 0]);
+    }
 }

@@ -44,6 +44,11 @@ impl Segmentation {
     pub(super) fn fallbacks(&self) -> u64 {
         self.fallbacks.load(Ordering::Relaxed)
     }
+
+    /// From here on, trains go out as single datagrams. Whether that was already so.
+    pub(super) fn refuse(&self) -> bool {
+        self.refused.swap(true, Ordering::Relaxed)
+    }
 }
 
 fn send_train(
@@ -80,7 +85,7 @@ fn send(socket: &UdpSocket, name: &Name, payload: &[u8], control: &Control) -> i
 }
 
 fn note_refusal(socket: &UdpSocket, error: &io::Error) {
-    if !socket.segmentation().refused.swap(true, Ordering::Relaxed) {
+    if !socket.segmentation().refuse() {
         let local = socket.local_addr();
         tracing::warn!(socket = %local, %error, "UDP_SEGMENT refused: datagrams go out one by one");
     }

@@ -234,7 +234,7 @@ fn grow(socket: &Socket, buffer: &Buffer, wanted: usize, address: SocketAddr) ->
     granted
 }
 
-fn clamp_line(sysctl: &str, wanted: usize, granted: usize) -> Option<String> {
+pub(super) fn clamp_line(sysctl: &str, wanted: usize, granted: usize) -> Option<String> {
     (granted < wanted).then(|| {
         format!(
             "socket buffer is {granted} bytes, {wanted} were asked for: raise it with `sysctl -w {sysctl}={wanted}`"
