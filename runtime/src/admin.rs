@@ -8,6 +8,8 @@
 //! | `GET /state` | JSON of the program |
 //! | anything but GET and HEAD | 403 without an admin token configured, 401 without it in `Authorization: Bearer` |
 
+mod bounded;
+
 use std::io;
 use std::net::{Shutdown, SocketAddr};
 use std::sync::Arc;
@@ -23,9 +25,12 @@ use socket2::SockRef;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 
+use self::bounded::Bounded;
 use crate::metrics::Registry;
 use crate::node::{self, ConfigHandle, NodeContext};
 
+/// Connections held at once; further ones wait.
+const CONNECTIONS_MAX: usize = 256;
 /// Largest request body, in bytes.
 const BODY_BYTES_MAX: usize = 64 * 1024;
 /// Content type of the Prometheus text format.
@@ -134,9 +139,10 @@ pub fn serve(
     })
 }
 
-fn listen(listener: &std::net::TcpListener) -> io::Result<TcpListener> {
+fn listen(listener: &std::net::TcpListener) -> io::Result<Bounded> {
     listener.set_nonblocking(true)?;
-    TcpListener::from_std(listener.try_clone()?)
+    let listener = TcpListener::from_std(listener.try_clone()?)?;
+    Ok(Bounded::new(listener, CONNECTIONS_MAX))
 }
 
 struct App {

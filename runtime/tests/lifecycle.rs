@@ -9,6 +9,7 @@ mod issue;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _, stdout};
 use std::net::TcpStream;
 use std::os::fd::AsFd as _;
+use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Child, ChildStdout, Command, ExitCode, Stdio};
 use std::time::Duration;
 
@@ -35,12 +36,15 @@ fn main() -> ExitCode {
 
 // ---- The node ----
 
-/// `lifecycle node [--stubborn | --refuses | --leaves] FLAGS`
+/// `lifecycle node [--stubborn | --panics | --refuses | --leaves] FLAGS`
 #[derive(Parser)]
 struct Flags {
     /// Does not end on drain.
     #[arg(long)]
     stubborn: bool,
+    /// Panics when told to drain.
+    #[arg(long)]
+    panics: bool,
     /// Fails to start.
     #[arg(long)]
     refuses: bool,
@@ -67,6 +71,9 @@ fn node_main() -> ExitCode {
         Ok(Flags {
             leaves: true, node, ..
         }) => node::main_with("pop", leaves, node),
+        Ok(Flags {
+            panics: true, node, ..
+        }) => node::main_with("pop", panics, node),
         Ok(command) => node::main_with("pop", polite, command.node),
         Err(_) => ExitCode::from(99),
     }
@@ -82,6 +89,13 @@ fn stubborn(context: NodeContext) -> Result<Running> {
 
 fn leaves(context: NodeContext) -> Result<Running> {
     start(context, |_| true)
+}
+
+fn panics(context: NodeContext) -> Result<Running> {
+    start(context, |state| {
+        assert!(state == State::Running, "a bug");
+        false
+    })
 }
 
 fn refuses(_: NodeContext) -> Result<Running> {
@@ -108,7 +122,7 @@ fn start(context: NodeContext, ends: fn(State) -> bool) -> Result<Running> {
 
 fn work(context: &NodeContext, waker: &Waker, ends: fn(State) -> bool) {
     let mut poller = Poller::new();
-    let mut generation = 0;
+    let (mut generation, mut seen) = (0, None);
     loop {
         if context.config.generation() != generation {
             let config = context.config.load();
@@ -117,10 +131,13 @@ fn work(context: &NodeContext, waker: &Waker, ends: fn(State) -> bool) {
             say(&format!("generation {generation} network {name}"));
         }
         let state = context.shutdown.state();
-        match state {
-            State::Running => {}
-            State::Draining { .. } => say("draining"),
-            State::Stopped => say("stopped"),
+        // A signal handler on this thread ends a wait too, so one state can be seen twice.
+        if seen.replace(state) != Some(state) {
+            match state {
+                State::Running => {}
+                State::Draining { .. } => say("draining"),
+                State::Stopped => say("stopped"),
+            }
         }
         if ends(state) {
             return;
@@ -174,6 +191,10 @@ const TESTS: &[Test] = &[
     (
         "a start that fails is exit code 1 and one line",
         reports_failed_start,
+    ),
+    (
+        "a worker that panics takes the process with it",
+        aborts_on_panic,
     ),
     (
         "a node that ends unasked is exit code 1",
@@ -525,3 +546,20 @@ fn reports_unasked_end() -> Result<()> {
     );
     Ok(())
 }
+
+fn aborts_on_panic() -> Result<()> {
+    let mut node = Place::new().start(&["--panics"])?;
+    node.signal("TERM")?;
+    node.expect("draining")?;
+    let status = node.child.wait()?;
+    let log = node.stderr()?;
+    ensure!(status.signal() == Some(ABORT), "{status} with {log}");
+    ensure!(
+        log.contains("worker panicked: the process ends") && log.contains("a bug"),
+        "{log}"
+    );
+    Ok(())
+}
+
+/// SIGABRT.
+const ABORT: i32 = 6;

@@ -178,3 +178,28 @@ fn stopping_the_node_ends_the_server() {
         std::thread::yield_now();
     }
 }
+
+#[test]
+fn connections_beyond_the_bound_wait_for_one_to_end() {
+    let dir = Dir::with_credentials(&Ca::new(), &Leaf::of("ams"));
+    let context = context(&dir);
+    let server = serve(&context, any_port(), admin(Ok(()))).unwrap();
+    let held: Vec<TcpStream> = (0..CONNECTIONS_MAX)
+        .map(|_| TcpStream::connect(server.address()).unwrap())
+        .collect();
+    let mut late = TcpStream::connect(server.address()).unwrap();
+    late.write_all(b"GET /healthz HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
+        .unwrap();
+    late.set_read_timeout(Some(Duration::from_millis(200)))
+        .unwrap();
+    assert!(
+        late.read(&mut [0]).is_err(),
+        "it was served beyond the bound"
+    );
+    drop(held);
+    late.set_read_timeout(Some(Duration::from_secs(10)))
+        .unwrap();
+    let mut answer = String::new();
+    late.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200"));
+}
