@@ -15,6 +15,7 @@ mod metrics;
 mod regions;
 mod seed;
 mod state;
+mod uplink;
 mod worker;
 
 use std::sync::Arc;

@@ -15,8 +15,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use core_relay_link::{LinkEvent, LinkId, Links, LinksConfig, Tls};
-use pop_proto::verdict::Drops;
-use pop_proto::{Downlink, DropReason, Flows, FlowsConfig, Now, Routes, Uplink};
+use pop_proto::{Downlink, DropReason, Flows, FlowsConfig, Now, Routes};
 use runtime::clock;
 use runtime::metrics::Registry;
 use runtime::node::{Config, ConfigHandle, NodeContext, Shutdown, State};
@@ -29,10 +28,11 @@ use wire::record::{Record, RecordHeader, Records};
 use wire::{ClientAddr, PopId, Tag};
 
 use crate::ingress::Ingress;
-use crate::metrics::{Metrics, Totals, Traffic};
+use crate::metrics::{Metrics, Totals};
 use crate::regions::{Plan, Regions};
 use crate::seed;
 use crate::state::{Board, LinkView, WorkerState};
+use crate::uplink::{UplinkPath, WorkerTotals};
 
 /// Batches taken from one socket in a turn.
 const BATCHES_MAX: usize = 4;
@@ -72,15 +72,6 @@ pub(crate) struct Worker {
     publish_at: Instant,
     draining: bool,
     last_forwarded: Instant,
-}
-
-#[derive(Default)]
-struct WorkerTotals {
-    up: Traffic,
-    down: Traffic,
-    drops: Drops,
-    backbone_lost: u64,
-    unfinished: u64,
 }
 
 impl Worker {
@@ -418,47 +409,6 @@ impl Worker {
             config_generation: self.generation,
             links: views,
         });
-    }
-}
-
-/// What a client's packet needs on its way to a link; apart from the receive batch it is in.
-struct UplinkPath<'a> {
-    flows: &'a mut Flows,
-    routes: &'a Routes,
-    regions: &'a Regions,
-    links: &'a mut Links,
-    totals: &'a mut WorkerTotals,
-    last_forwarded: &'a mut Instant,
-    tag: Tag,
-}
-
-impl UplinkPath<'_> {
-    fn forward(&mut self, client: ClientAddr, packet: &[u8], at: Now) {
-        let (owner, also) = match self.flows.handle_uplink(self.routes, client, packet, at) {
-            Uplink::Forward { owner, also } => (owner, also),
-            Uplink::Drop(reason) => {
-                self.totals.drops.count(reason);
-                return;
-            }
-        };
-        for owner in [Some(owner), also].into_iter().flatten() {
-            let Some(link) = self.regions.link_to(owner.region) else {
-                self.totals.drops.count(DropReason::LinkDown);
-                continue;
-            };
-            let header = RecordHeader {
-                owner,
-                tag: self.tag,
-                client,
-                hops: 0,
-                fragment: None,
-            };
-            // A refusal is counted by the link.
-            if self.links.put_record(link, &header, packet).is_ok() {
-                self.totals.up.count(packet.len());
-                *self.last_forwarded = at.instant;
-            }
-        }
     }
 }
 

@@ -1,0 +1,63 @@
+//! One client packet on its way to a link: verdict, header, record.
+
+use std::time::Instant;
+
+use core_relay_link::Links;
+use pop_proto::verdict::Drops;
+use pop_proto::{DropReason, Flows, Now, Routes, Uplink};
+use wire::record::RecordHeader;
+use wire::{ClientAddr, Tag};
+
+use crate::metrics::Traffic;
+use crate::regions::Regions;
+
+/// What a client's packet needs on its way to a link; apart from the receive batch it is in.
+pub(crate) struct UplinkPath<'a> {
+    pub(crate) flows: &'a mut Flows,
+    pub(crate) routes: &'a Routes,
+    pub(crate) regions: &'a Regions,
+    pub(crate) links: &'a mut Links,
+    pub(crate) totals: &'a mut WorkerTotals,
+    pub(crate) last_forwarded: &'a mut Instant,
+    pub(crate) tag: Tag,
+}
+
+impl UplinkPath<'_> {
+    pub(crate) fn forward(&mut self, client: ClientAddr, packet: &[u8], at: Now) {
+        let (owner, also) = match self.flows.handle_uplink(self.routes, client, packet, at) {
+            Uplink::Forward { owner, also } => (owner, also),
+            Uplink::Drop(reason) => {
+                self.totals.drops.count(reason);
+                return;
+            }
+        };
+        for owner in [Some(owner), also].into_iter().flatten() {
+            let Some(link) = self.regions.link_to(owner.region) else {
+                self.totals.drops.count(DropReason::LinkDown);
+                continue;
+            };
+            let header = RecordHeader {
+                owner,
+                tag: self.tag,
+                client,
+                hops: 0,
+                fragment: None,
+            };
+            // A refusal is counted by the link.
+            if self.links.put_record(link, &header, packet).is_ok() {
+                self.totals.up.count(packet.len());
+                *self.last_forwarded = at.instant;
+            }
+        }
+    }
+}
+
+/// What a worker counts.
+#[derive(Default)]
+pub(crate) struct WorkerTotals {
+    pub(crate) up: Traffic,
+    pub(crate) down: Traffic,
+    pub(crate) drops: Drops,
+    pub(crate) backbone_lost: u64,
+    pub(crate) unfinished: u64,
+}
