@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 pub mod clients;
+pub mod fake_transceiver;
 pub mod http;
 pub mod load;
 pub mod metrics;

@@ -16,7 +16,9 @@ mod session;
 mod signaling;
 
 use std::os::fd::AsFd;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
@@ -25,6 +27,7 @@ use runtime::clock;
 
 pub use report::Report;
 
+use crate::wait;
 use peer::Identity;
 use session::Session;
 use signaling::Signaling;
@@ -77,6 +80,7 @@ pub struct Progress {
     sent: AtomicU64,
     received: AtomicU64,
     stop: AtomicBool,
+    closing: AtomicBool,
 }
 
 impl Progress {
@@ -98,9 +102,84 @@ impl Progress {
         self.received.load(Ordering::Relaxed)
     }
 
+    /// Whether sessions are being closed.
+    #[must_use]
+    pub fn is_closing(&self) -> bool {
+        self.closing.load(Ordering::Relaxed)
+    }
+
     /// Ends the steady phase before its time.
     pub fn stop(&self) {
         self.stop.store(true, Ordering::Relaxed);
+    }
+}
+
+/// A load that runs beside the caller.
+#[derive(Debug)]
+pub struct Running {
+    progress: Arc<Progress>,
+    thread: JoinHandle<anyhow::Result<Report>>,
+}
+
+impl Running {
+    /// Starts it.
+    #[must_use]
+    pub fn start(plan: Plan) -> Self {
+        let progress = Arc::new(Progress::default());
+        let shared = Arc::clone(&progress);
+        let thread = thread::spawn(move || run(&plan, &shared));
+        Self { progress, thread }
+    }
+
+    /// How it is doing.
+    #[must_use]
+    pub fn progress(&self) -> &Progress {
+        &self.progress
+    }
+
+    /// Whether it has come to its end.
+    #[must_use]
+    pub fn is_finished(&self) -> bool {
+        self.thread.is_finished()
+    }
+
+    /// Waits until this many sessions are connected.
+    ///
+    /// # Errors
+    /// They are not within `deadline`.
+    pub fn wait_connected(&self, sessions: u64, deadline: Duration) -> anyhow::Result<()> {
+        wait::until_true("sessions to connect", deadline, || {
+            self.progress.connected() >= sessions
+        })
+    }
+
+    /// Waits until this many more echoes have come back.
+    ///
+    /// # Errors
+    /// They have not within `deadline`.
+    pub fn wait_received(&self, more: u64, deadline: Duration) -> anyhow::Result<()> {
+        let goal = self.progress.received() + more;
+        wait::until_true("media to flow", deadline, || {
+            self.progress.received() >= goal
+        })
+    }
+
+    /// Waits for its end.
+    ///
+    /// # Errors
+    /// See [`run`].
+    pub fn finish(self) -> anyhow::Result<Report> {
+        let ended = self.thread.join();
+        ended.map_err(|_| anyhow::anyhow!("the load client panicked"))?
+    }
+
+    /// Stops sending and waits for its end.
+    ///
+    /// # Errors
+    /// See [`run`].
+    pub fn stop(self) -> anyhow::Result<Report> {
+        self.progress.stop();
+        self.finish()
     }
 }
 
@@ -275,6 +354,7 @@ impl<'a> Load<'a> {
 
     /// Says goodbye as a browser does that is closed: DTLS close, then `DELETE`.
     fn close(&mut self) -> anyhow::Result<()> {
+        self.progress.closing.store(true, Ordering::Relaxed);
         let now = clock::now();
         for session in &mut self.sessions {
             session.close(now);

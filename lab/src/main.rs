@@ -7,7 +7,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
-use lab::load::{self, Plan, Progress, Report};
+use lab::load::{Plan, Report, Running};
+use lab::net::{Network, Program, Shape};
 use lab::process::Usage;
 use runtime::clock;
 use serde::Serialize;
@@ -22,8 +23,30 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Many sessions of 20 ms Opus, each echoed by the network
+    /// Many sessions of 20 ms Opus, each echoed by a network that runs already
     Load(LoadArguments),
+    /// Starts a network of real processes, measures it, and stops it
+    #[command(subcommand)]
+    Bench(Bench),
+}
+
+#[derive(Debug, Subcommand)]
+enum Bench {
+    /// Sessions through one PoP, two core relays and one transceiver
+    Sessions(BenchArguments),
+}
+
+#[derive(Debug, Args)]
+struct BenchArguments {
+    /// Concurrent sessions
+    #[arg(long, default_value_t = 200)]
+    sessions: usize,
+    /// How long media flows once all are connected
+    #[arg(long, default_value_t = 30)]
+    seconds: u64,
+    /// One JSON object instead of lines for people
+    #[arg(long)]
+    json: bool,
 }
 
 #[derive(Debug, Args)]
@@ -67,7 +90,7 @@ struct Outcome {
 struct Cost {
     pid: u32,
     name: String,
-    /// Share of one processor, over the whole load.
+    /// Share of one processor, from the first offer to the last look.
     cpu_share: f64,
     rss_bytes_before: u64,
     /// While all sessions are open.
@@ -78,9 +101,11 @@ struct Cost {
 }
 
 fn main() -> ExitCode {
-    let Command::Load(arguments) = Arguments::parse().command;
-    match measure(&arguments).and_then(|outcome| print(&outcome, arguments.json).map(|()| outcome))
-    {
+    let outcome = match Arguments::parse().command {
+        Command::Load(arguments) => load(&arguments),
+        Command::Bench(Bench::Sessions(arguments)) => bench_sessions(&arguments),
+    };
+    match outcome {
         Ok(outcome) if outcome.report.sessions_lost == 0 => ExitCode::SUCCESS,
         Ok(_) => ExitCode::FAILURE,
         Err(error) => {
@@ -91,42 +116,61 @@ fn main() -> ExitCode {
     }
 }
 
-fn measure(arguments: &LoadArguments) -> anyhow::Result<Outcome> {
+fn load(arguments: &LoadArguments) -> anyhow::Result<Outcome> {
+    let duration = Duration::from_secs(arguments.seconds);
     let plan = Plan {
         opened_per_s: arguments.rate,
         data_channels: !arguments.no_data_channels,
         bearer: arguments.bearer.clone(),
-        ..Plan::new(
-            arguments.whip.clone(),
-            arguments.sessions,
-            Duration::from_secs(arguments.seconds),
-        )
+        ..Plan::new(arguments.whip.clone(), arguments.sessions, duration)
     };
-    let before = look(&arguments.pids)?;
-    let started = clock::now();
-    let progress = Progress::default();
-    let (report, during) = std::thread::scope(|scope| -> anyhow::Result<_> {
-        let load = scope.spawn(|| load::run(&plan, &progress));
-        let mut during = before.clone();
-        while !load.is_finished() {
-            std::thread::sleep(Duration::from_millis(200));
-            if progress.connected() as usize == plan.sessions && !load.is_finished() {
-                during = look(&arguments.pids)?;
-            }
-        }
-        let report = load
-            .join()
-            .map_err(|_| anyhow::anyhow!("the load panicked"))??;
-        Ok((report, during))
-    })?;
-    let elapsed = clock::now() - started;
-    let processes = before
-        .iter()
-        .zip(&during)
-        .map(|(before, during)| cost(before, during, elapsed, plan.sessions))
-        .collect();
-    Ok(Outcome { report, processes })
+    let outcome = measure(plan, &arguments.pids)?;
+    print(&outcome, arguments.json)?;
+    Ok(outcome)
 }
+
+fn bench_sessions(arguments: &BenchArguments) -> anyhow::Result<Outcome> {
+    let network = Network::start(&Shape::default())?;
+    let programs = [Program::Pop, Program::CoreRelay, Program::Transceiver];
+    let names = programs
+        .into_iter()
+        .flat_map(|program| network.names(program));
+    let pids: Vec<_> = names
+        .map(|name| network.pid(name))
+        .collect::<Result<_, _>>()?;
+    let duration = Duration::from_secs(arguments.seconds);
+    let plan = Plan::new(network.whip("t1"), arguments.sessions, duration);
+    let outcome = measure(plan, &pids)?;
+    print(&outcome, arguments.json)?;
+    Ok(outcome)
+}
+
+fn measure(plan: Plan, pids: &[u32]) -> anyhow::Result<Outcome> {
+    let sessions = plan.sessions;
+    let before = look(pids)?;
+    let started = clock::now();
+    let running = Running::start(plan);
+    let mut during = (before.clone(), started);
+    while !running.is_finished() {
+        std::thread::sleep(LOOK_INTERVAL);
+        let all_open = usize::try_from(running.progress().connected()) == Ok(sessions);
+        if all_open && !running.progress().is_closing() {
+            during = (look(pids)?, clock::now());
+        }
+    }
+    let report = running.finish()?;
+    let elapsed = during.1 - started;
+    let pairs = before.iter().zip(&during.0);
+    Ok(Outcome {
+        report,
+        processes: pairs
+            .map(|(before, during)| cost(before, during, elapsed, sessions))
+            .collect(),
+    })
+}
+
+/// How often the processes are looked at.
+const LOOK_INTERVAL: Duration = Duration::from_millis(250);
 
 fn look(pids: &[u32]) -> anyhow::Result<Vec<Usage>> {
     pids.iter().map(|pid| Usage::of(*pid)).collect()

@@ -17,6 +17,7 @@ mod range;
 mod shape;
 
 use std::fs;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 use std::time::Duration;
@@ -172,6 +173,35 @@ impl Network {
         self.wait_ready(index)
     }
 
+    /// Starts a node that must refuse to start, and returns the line it says so with.
+    ///
+    /// # Errors
+    /// It starts, ends with another code than 2, or says more or less than one line.
+    pub fn refusal(&mut self, name: &str) -> anyhow::Result<String> {
+        let node = self.node_mut(name);
+        let said_before = node.log().len();
+        node.spawn()?;
+        let what = format!("{name} to refuse to start");
+        let status = wait::until(&what, END_MAX, || node.try_end())?;
+        let log = node.log();
+        let said = log.get(said_before..).unwrap_or_default();
+        let lines: Vec<_> = said.lines().filter(|line| !line.starts_with('{')).collect();
+        match (status.code(), lines.as_slice()) {
+            (Some(2), [line]) => Ok((*line).to_owned()),
+            _ => bail!("{name} ended with {status} and said {said:?}"),
+        }
+    }
+
+    /// Makes every node a new certificate of the same authority.
+    ///
+    /// # Errors
+    /// One cannot be made.
+    pub fn renew_certificates(&self) -> anyhow::Result<()> {
+        let authority = self.dir.join("credentials");
+        let names = self.nodes.iter().map(|node| node.name.as_str());
+        credentials::renew(&authority, names)
+    }
+
     /// `kill -9`, and the process is gone.
     ///
     /// # Errors
@@ -266,6 +296,39 @@ impl Network {
             Program::Transceiver => "firsthop_transceiver_drops_total",
         };
         Ok(self.metrics(name)?.sum(metric, &[("reason", reason)]))
+    }
+
+    /// Sessions a transceiver holds, pending ones included, as its admin API lists them.
+    ///
+    /// # Errors
+    /// It does not answer.
+    pub fn sessions(&self, transceiver: &str) -> anyhow::Result<Vec<Value>> {
+        let response = http::get(&format!("{}/sessions", self.admin(transceiver)))?;
+        let list: Value = serde_json::from_str(&response.body).context("no list of sessions")?;
+        let sessions = list.get("sessions").and_then(Value::as_array);
+        Ok(sessions.context("no `sessions`")?.clone())
+    }
+
+    /// Waits until a transceiver holds no session.
+    ///
+    /// # Errors
+    /// It goes on holding one.
+    pub fn wait_no_sessions(&self, transceiver: &str) -> anyhow::Result<()> {
+        let what = format!("{transceiver} to let go of its sessions");
+        wait::until_true(&what, READY_MAX, || {
+            self.sessions(transceiver).is_ok_and(|list| list.is_empty())
+        })
+    }
+
+    /// The first ingress address of a PoP.
+    ///
+    /// # Panics
+    /// There is no such PoP.
+    #[must_use]
+    pub fn ingress(&self, pop: &str) -> SocketAddr {
+        let pop = self.topology.pop_named(pop);
+        let ingress = pop.and_then(|pop| pop.ingress.first());
+        *ingress.expect("the test names a PoP of its topology")
     }
 
     /// A log line with this text is no failure.

@@ -137,7 +137,7 @@ fn resolve(endpoint: &str, location: &str) -> anyhow::Result<String> {
         return Ok(location.to_owned());
     }
     let host = endpoint
-        .splitn(4, '/')
+        .split('/')
         .nth(2)
         .context("the endpoint has no host")?;
     Ok(format!("http://{host}{location}"))

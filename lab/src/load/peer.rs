@@ -169,14 +169,11 @@ impl Peer {
 
     pub(super) fn next_event(&mut self, now: Instant) -> Option<PeerEvent> {
         while let Some(tagged) = self.pc.poll_read() {
-            match tagged.message {
-                RTCMessage::RtpPacket(_, packet) => {
-                    self.events.push_back(PeerEvent::Rtp(packet.payload));
-                }
-                RTCMessage::DataChannelMessage(..) => {
-                    self.events.push_back(PeerEvent::ChannelMessage);
-                }
-                _ => {}
+            // The rest is RTCP, which `rtc` has acted on.
+            if let RTCMessage::RtpPacket(_, packet) = tagged.message {
+                self.events.push_back(PeerEvent::Rtp(packet.payload));
+            } else if matches!(tagged.message, RTCMessage::DataChannelMessage(..)) {
+                self.events.push_back(PeerEvent::ChannelMessage);
             }
         }
         while let Some(event) = self.pc.poll_event() {
@@ -186,31 +183,33 @@ impl Peer {
     }
 
     fn take_event(&mut self, event: RTCPeerConnectionEvent, now: Instant) {
-        match event {
-            RTCPeerConnectionEvent::OnConnectionStateChangeEvent(state) => match state {
-                RTCPeerConnectionState::Connected => self.events.push_back(PeerEvent::Connected),
-                RTCPeerConnectionState::Disconnected
-                | RTCPeerConnectionState::Failed
-                | RTCPeerConnectionState::Closed => self.events.push_back(PeerEvent::Disconnected),
-                _ => {}
-            },
-            RTCPeerConnectionEvent::OnDataChannel(RTCDataChannelEvent::OnOpen(id)) => {
-                if let Some(mut channel) = self.pc.data_channel(id) {
-                    // A message that cannot be sent is one that never comes back.
-                    let _ = channel.send_text(now, "hello");
-                }
+        if let RTCPeerConnectionEvent::OnConnectionStateChangeEvent(state) = event {
+            if state == RTCPeerConnectionState::Connected {
+                self.events.push_back(PeerEvent::Connected);
+            } else if ENDED.contains(&state) {
+                self.events.push_back(PeerEvent::Disconnected);
             }
-            _ => {}
+        } else if let RTCPeerConnectionEvent::OnDataChannel(RTCDataChannelEvent::OnOpen(id)) = event
+            && let Some(mut channel) = self.pc.data_channel(id)
+        {
+            // A message that cannot be sent is one that never comes back.
+            let _ = channel.send_text(now, "hello");
         }
     }
 }
+
+/// States in which no media flows, and none did or none will.
+const ENDED: [RTCPeerConnectionState; 3] = [
+    RTCPeerConnectionState::Disconnected,
+    RTCPeerConnectionState::Failed,
+    RTCPeerConnectionState::Closed,
+];
 
 fn connection(identity: &Identity, now: Instant) -> anyhow::Result<RTCPeerConnection> {
     let mut media = MediaEngine::default();
     let codec = RTCRtpCodecParameters {
         rtp_codec: opus(),
         payload_type: PAYLOAD_TYPE,
-        ..Default::default()
     };
     media.register_codec(codec, RtpCodecKind::Audio)?;
     let settings = SettingEngineBuilder::new()

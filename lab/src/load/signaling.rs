@@ -1,6 +1,6 @@
 //! WHIP for the load, on a thread of its own: offers in, answers out, and every session deleted at the end.
 
-use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::{self, JoinHandle};
 
 use super::Plan;
@@ -51,10 +51,7 @@ impl Signaling {
     }
 
     pub(super) fn next_answer(&self) -> Option<Outcome> {
-        match self.answers.try_recv() {
-            Ok(outcome) => Some(outcome),
-            Err(TryRecvError::Empty | TryRecvError::Disconnected) => None,
-        }
+        self.answers.try_recv().ok()
     }
 
     /// Deletes every session that was opened and waits until that is done.

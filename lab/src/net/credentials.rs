@@ -12,18 +12,29 @@ use super::node::program;
 
 /// Makes `out/NODE/` for every node of the topology in `file`.
 pub(super) fn write(file: &Path, out: &Path) -> anyhow::Result<()> {
-    let output = Command::new(program("firsthop")?)
-        .args(["certs", "all", "--topology"])
-        .arg(file)
-        .arg("--out")
-        .arg(out)
-        .output()
-        .context("running firsthop certs all")?;
+    let mut command = Command::new(program("firsthop")?);
+    command.args(["certs", "all", "--topology"]).arg(file);
+    run(command.arg("--out").arg(out))
+}
+
+/// Makes each of `nodes` a new certificate of the authority, in place of the one it has.
+pub(super) fn renew<'a>(
+    authority: &Path,
+    nodes: impl Iterator<Item = &'a str>,
+) -> anyhow::Result<()> {
+    for node in nodes {
+        let mut command = Command::new(program("firsthop")?);
+        command.args(["certs", "node", "--force", "--name", node]);
+        run(command.arg("--ca").arg(authority).arg(authority.join(node)))?;
+    }
+    Ok(())
+}
+
+fn run(command: &mut Command) -> anyhow::Result<()> {
+    let output = command.output().context("running firsthop certs")?;
     if !output.status.success() {
-        bail!(
-            "firsthop certs all: {}",
-            String::from_utf8_lossy(&output.stderr)
-        );
+        let error = String::from_utf8_lossy(&output.stderr);
+        bail!("firsthop certs: {}", error.trim());
     }
     Ok(())
 }

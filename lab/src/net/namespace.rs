@@ -1,5 +1,5 @@
-//! A network namespace for the calling thread: whatever it opens and whomever it starts from then on lives there.
-//! It is gone when the thread and its children are.
+//! A network namespace for one thread: whatever it opens and whomever it starts lives there. It is gone when the
+//! thread and its children are.
 
 use std::net::IpAddr;
 use std::process::Command;
@@ -20,11 +20,21 @@ const SETUP: &[&[&str]] = &[
     &["route", "add", "default", "via", "10.77.0.2"],
 ];
 
-/// Moves the calling thread into a namespace of its own and returns the namespace's non-loopback address.
+/// Runs `test` on a thread with a namespace of its own, and gives it the namespace's non-loopback address.
 ///
 /// # Errors
-/// Not root, or `ip` is missing.
-pub fn enter() -> anyhow::Result<IpAddr> {
+/// Not root, `ip` is missing, or what `test` returns.
+pub fn run<T: Send>(test: impl FnOnce(IpAddr) -> anyhow::Result<T> + Send) -> anyhow::Result<T> {
+    std::thread::scope(|scope| {
+        let thread = scope.spawn(|| test(enter()?));
+        match thread.join() {
+            Ok(outcome) => outcome,
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
+    })
+}
+
+fn enter() -> anyhow::Result<IpAddr> {
     unshare(CloneFlags::CLONE_NEWNET).context("a network namespace needs root")?;
     for arguments in SETUP {
         let output = Command::new("ip")
@@ -32,11 +42,8 @@ pub fn enter() -> anyhow::Result<IpAddr> {
             .output()
             .context("running ip")?;
         if !output.status.success() {
-            bail!(
-                "ip {}: {}",
-                arguments.join(" "),
-                String::from_utf8_lossy(&output.stderr)
-            );
+            let error = String::from_utf8_lossy(&output.stderr).into_owned();
+            bail!("ip {}: {error}", arguments.join(" "));
         }
     }
     Ok(IpAddr::from([10, 77, 0, 1]))

@@ -1,0 +1,100 @@
+//! Payload bytes in are payload bytes out, up to the longest client packet, both ways. The test plays the transceiver:
+//! it holds the transceiver's address and speaks records, so nothing between hides a change.
+
+#![cfg(test)]
+
+use std::net::{SocketAddr, UdpSocket};
+use std::time::Duration;
+
+use lab::fake_transceiver::FakeTransceiver;
+use lab::net::{Network, Shape};
+use lab::raw::Request;
+use runtime::clock;
+use wire::hint::{Hint, KeyRing, Minute};
+use wire::record::{PAYLOAD_LEN_MAX, RecordHeader};
+use wire::{Owner, RegionId, TransceiverId};
+
+const SOON: Duration = Duration::from_secs(5);
+
+/// A client whose flow is committed, and the header of its records.
+struct Flow {
+    client: UdpSocket,
+    header: RecordHeader,
+    relay: SocketAddr,
+}
+
+fn commit(network: &Network, transceiver: &mut FakeTransceiver) -> Flow {
+    let keys = std::fs::read_to_string(network.credentials("p1").join("hint.keys")).unwrap();
+    let hint = Hint {
+        owner: Owner {
+            region: RegionId(1),
+            transceiver: TransceiverId(1),
+        },
+        issued: Minute::from_unix_s(clock::unix_s()),
+    };
+    let ufrag = KeyRing::parse(&keys).unwrap().seal(hint, [1, 2, 3]);
+    let client = UdpSocket::bind("127.0.0.1:0").unwrap();
+    client.connect(network.ingress("p1")).unwrap();
+    client.set_read_timeout(Some(SOON)).unwrap();
+    let id = *b"transaction.";
+    let check = Request::check(id, ufrag.as_bytes()).sign(b"the relay does not know the password");
+    client.send(check.bytes()).unwrap();
+    let (relay, header, payload) = transceiver.receive().unwrap();
+    assert_eq!(payload, check.bytes(), "the check arrives as it was sent");
+    assert_eq!(header.client.socket_addr(), client.local_addr().unwrap());
+    let success = [&[1, 1, 0, 0, 0x21, 0x12, 0xa4, 0x42][..], &id].concat();
+    transceiver.send(relay, header, &success).unwrap();
+    assert_eq!(receive(&client), success);
+    Flow {
+        client,
+        header,
+        relay,
+    }
+}
+
+fn receive(client: &UdpSocket) -> Vec<u8> {
+    let mut buffer = [0; 2048];
+    let len = client.recv(&mut buffer).expect("a packet for the client");
+    buffer[..len].to_vec()
+}
+
+/// `len` bytes that look like RTP and are all different.
+fn packet(len: usize) -> Vec<u8> {
+    let bytes = (0..len).map(|at| u8::try_from((at * 7 + len * 13 + (at >> 8)) & 0xff).unwrap());
+    let mut packet: Vec<u8> = bytes.collect();
+    packet[0] = 0x80;
+    packet
+}
+
+#[test]
+fn every_length_arrives_whole_both_ways() {
+    let mut network = Network::prepare(&Shape::default(), |_| {}).unwrap();
+    for node in ["r1", "r2", "p1"] {
+        network.start_node(node).unwrap();
+    }
+    let mut transceiver = FakeTransceiver::bind(network.topology(), "t1").unwrap();
+    let flow = commit(&network, &mut transceiver);
+    let lengths = (1..=PAYLOAD_LEN_MAX).step_by(11).chain([PAYLOAD_LEN_MAX]);
+    for len in lengths {
+        let sent = packet(len);
+        flow.client.send(&sent).unwrap();
+        let (relay, header, payload) = transceiver.receive().unwrap();
+        assert_eq!(payload, sent, "{len} bytes up");
+        assert_eq!(
+            (header.client, header.tag),
+            (flow.header.client, flow.header.tag)
+        );
+        transceiver.send(relay, flow.header, &sent).unwrap();
+        assert_eq!(receive(&flow.client), sent, "{len} bytes down");
+    }
+    let too_long = packet(PAYLOAD_LEN_MAX + 1);
+    flow.client.send(&too_long).unwrap();
+    flow.client.send(&packet(9)).unwrap();
+    assert_eq!(
+        transceiver.receive().unwrap().2,
+        packet(9),
+        "what is too long does not arrive"
+    );
+    assert_eq!(network.drops("p1", "too_long").unwrap(), 1.0);
+    assert_ne!(flow.relay.port(), 0);
+}

@@ -1,0 +1,159 @@
+//! Nodes die, drain and come back in the middle of calls. Gaps are seen by the load client: echo to echo.
+
+#![cfg(test)]
+
+use std::time::Duration;
+
+use lab::load::{Plan, Running};
+use lab::net::{Network, Shape};
+use lab::wait;
+
+const SESSIONS: u64 = 20;
+const SOON: Duration = Duration::from_secs(15);
+/// One second of media of every session.
+const SECOND: u64 = SESSIONS * 50;
+
+/// A load that goes on until it is stopped, with media flowing in every session.
+fn calls(network: &Network) -> Running {
+    let plan = Plan::new(
+        network.whip("t1"),
+        usize::try_from(SESSIONS).unwrap(),
+        Duration::from_secs(120),
+    );
+    let load = Running::start(plan);
+    load.wait_connected(SESSIONS, SOON).unwrap();
+    load.wait_received(SECOND, SOON).unwrap();
+    load
+}
+
+#[test]
+fn calls_outlive_the_death_of_their_pop() {
+    let mut network = Network::start(&Shape::default()).unwrap();
+    let load = calls(&network);
+    network.kill("p1").unwrap();
+    network.start_node("p1").unwrap();
+    load.wait_received(3 * SECOND, SOON).unwrap();
+    let metrics = network.metrics("p1").unwrap();
+    let learned = metrics.sum("firsthop_pop_flows_made_total", &[]);
+    assert_eq!(
+        learned, SESSIONS as f64,
+        "every flow was learned again, once"
+    );
+    let by_downlink = metrics.sum("firsthop_pop_flows_made_total", &[("by", "downlink")]);
+    let report = load.stop().unwrap();
+    eprintln!("{by_downlink} flows came back by downlink; {report:?}");
+    assert_eq!(report.sessions_lost, 0);
+}
+
+#[test]
+fn downlink_resumes_before_any_client_is_heard() {
+    let mut network = Network::start(&Shape::default()).unwrap();
+    let load = calls(&network);
+    network.kill("p1").unwrap();
+    network.start_node("p1").unwrap();
+    // Reports of the transceiver (RTCP, each second) reach clients that the PoP has not heard of: STUN checks are rarer.
+    wait::until_true("a flow made by downlink", SOON, || {
+        network.metrics("p1").is_ok_and(|metrics| {
+            metrics.sum("firsthop_pop_flows_made_total", &[("by", "downlink")]) > 0.0
+        })
+    })
+    .unwrap();
+    assert_eq!(load.stop().unwrap().sessions_lost, 0);
+}
+
+#[test]
+fn the_death_of_a_core_relay_is_a_gap_of_less_than_a_second() {
+    let mut network = Network::start(&Shape::default()).unwrap();
+    let load = calls(&network);
+    for relay in ["r1", "r2"] {
+        network.kill(relay).unwrap();
+        load.wait_received(2 * SECOND, SOON).unwrap();
+        network.start_node(relay).unwrap();
+        wait_link_up(&network, relay);
+        load.wait_received(SECOND, SOON).unwrap();
+    }
+    let report = load.stop().unwrap();
+    eprintln!("{report:?}");
+    assert_eq!(report.sessions_lost, 0);
+    assert!(
+        report.gap_ms_max < 1000.0,
+        "a gap of {} ms",
+        report.gap_ms_max
+    );
+}
+
+#[test]
+fn calls_outlive_the_death_of_their_only_core_relay() {
+    let shape = Shape {
+        core_relays: 1,
+        ..Shape::default()
+    };
+    let mut network = Network::start(&shape).unwrap();
+    let load = calls(&network);
+    network.kill("r1").unwrap();
+    network.start_node("r1").unwrap();
+    load.wait_received(2 * SECOND, SOON).unwrap();
+    assert_eq!(load.stop().unwrap().sessions_lost, 0);
+}
+
+#[test]
+fn draining_a_core_relay_loses_nothing() {
+    let mut network = Network::start(&Shape::default()).unwrap();
+    let load = calls(&network);
+    network.terminate("r1").unwrap();
+    let status = network.wait_end("r1").unwrap();
+    assert_eq!(status.code(), Some(0));
+    load.wait_received(2 * SECOND, SOON).unwrap();
+    let report = load.stop().unwrap();
+    eprintln!("{report:?}");
+    assert_eq!((report.sessions_lost, report.lost), (0, 0));
+}
+
+#[test]
+fn a_draining_pop_serves_its_calls_takes_no_other_and_ends() {
+    let mut network = Network::start_with(&Shape::default(), |topology| {
+        topology.network.drain_max_s = 3;
+    })
+    .unwrap();
+    let load = calls(&network);
+    network.terminate("p1").unwrap();
+    load.wait_received(SECOND, SOON).unwrap();
+    let mut stranger = lab::raw::RawClient::connect(network.ingress("p1")).unwrap();
+    let session =
+        lab::whip::Session::open(&network.whip("t1"), &lab::whip::bare_offer(), None).unwrap();
+    let (ufrag, pwd) = (
+        session.attribute("ice-ufrag").unwrap(),
+        session.attribute("ice-pwd").unwrap(),
+    );
+    let answered = stranger.answers_until_check(ufrag, pwd, Duration::from_millis(600));
+    assert!(answered.is_err(), "a draining PoP took a client");
+    assert_eq!(network.wait_end("p1").unwrap().code(), Some(0));
+    let report = load.stop().unwrap();
+    assert!(report.received > 2 * SECOND);
+}
+
+#[test]
+fn a_draining_transceiver_takes_no_offer_and_ends() {
+    let mut network = Network::start(&Shape::default()).unwrap();
+    let load = calls(&network);
+    network.terminate("t1").unwrap();
+    let refused = wait::until("offers to be refused", SOON, || {
+        lab::whip::post(&network.whip("t1"), &lab::whip::bare_offer(), None)
+            .ok()
+            .filter(|response| response.status == 503)
+    })
+    .unwrap();
+    assert!(refused.header("retry-after").is_some());
+    assert_eq!(network.wait_end("t1").unwrap().code(), Some(0));
+    // Its sessions are gone with it, and so is whom to DELETE them from.
+    drop(load.stop());
+}
+
+fn wait_link_up(network: &Network, relay: &str) {
+    wait::until_true("the link to come up", SOON, || {
+        network
+            .metrics("p1")
+            .is_ok_and(|metrics| metrics.sum("firsthop_pop_link_up", &[("relay", relay)]) >= 1.0)
+    })
+    .unwrap();
+}
