@@ -12,6 +12,8 @@ pub mod hint;
 pub mod ids;
 pub mod reassembly;
 pub mod record;
+pub mod regroup;
 pub mod stun;
 
 pub use ids::{ClientAddr, Owner, PopId, RegionId, Tag, TransceiverId};
+pub use regroup::Regroup;

@@ -6,9 +6,9 @@ use topology::Topology;
 use wire::PopId;
 use wire::record::{self, DatagramKind, HOPS_MAX, RecordHeader, Records};
 
-use crate::regroup::Regroup;
 use crate::relay::Relay;
 use crate::verdict::{Downlink, Uplink};
+use wire::regroup::Regroup;
 
 const DATAGRAM_LEN_MAX: usize = 1414;
 

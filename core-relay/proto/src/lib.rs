@@ -1,4 +1,4 @@
-//! The core relay's decisions: where a record goes, or why it is dropped, and how records are regrouped by destination.
+//! The core relay's decisions: where a record goes, or why it is dropped.
 //!
 //! ```text
 //! link of a PoP ──record──► handle_uplink   ──Forward { to }──► regroup by transceiver ──► record socket
@@ -11,10 +11,8 @@
 #![forbid(unsafe_code)]
 
 pub mod fuzz;
-pub mod regroup;
 pub mod relay;
 pub mod verdict;
 
-pub use regroup::Regroup;
 pub use relay::Relay;
 pub use verdict::{Downlink, DropReason, Drops, Uplink};

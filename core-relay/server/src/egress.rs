@@ -2,11 +2,11 @@
 
 use std::net::SocketAddr;
 
-use core_relay_proto::regroup::RegroupError;
+use core_relay_proto::DropReason;
 use core_relay_proto::verdict::Drops;
-use core_relay_proto::{DropReason, Regroup};
 use runtime::udp::{SendBatch, UdpSocket, send_segments};
 use wire::record::RecordHeader;
+use wire::regroup::{Regroup, RegroupError};
 
 /// Transceivers kept apart in one batch; with more, a batch leaves in parts.
 const DESTINATIONS_MAX: usize = 64;

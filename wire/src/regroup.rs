@@ -4,7 +4,7 @@
 
 use std::ops::Range;
 
-use wire::record::{self, DATAGRAM_HEADER_LEN, DatagramKind, RecordHeader};
+use crate::record::{self, DATAGRAM_HEADER_LEN, DatagramKind, RecordHeader};
 
 /// Why a record was not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -170,8 +170,8 @@ impl Train {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use wire::record::Records;
-    use wire::{ClientAddr, Owner, PopId, RegionId, Tag, TransceiverId};
+    use crate::record::Records;
+    use crate::{ClientAddr, Owner, PopId, RegionId, Tag, TransceiverId};
 
     fn header() -> RecordHeader {
         RecordHeader {
