@@ -222,7 +222,8 @@ mod tests {
 
     #[test]
     fn equal_datagrams_form_a_train_and_a_shorter_one_ends_it() {
-        let cases: [(&[usize], &[(usize, usize)]); 6] = [
+        type Case<'a> = (&'a [usize], &'a [(usize, usize)]);
+        let cases: [Case<'_>; 6] = [
             (&[100], &[(100, 100)]),
             (&[100, 100, 100], &[(300, 100)]),
             (&[100, 100, 60], &[(260, 100)]),

@@ -73,7 +73,7 @@ impl Links {
             .count();
         let half_open_max = self.half_open_max();
         answer.clear();
-        if half_open >= half_open_max {
+        if half_open >= half_open_max || !self.make_room(now) {
             self.drops.add(LinkDrop::HalfOpenFull, 1);
             self.endpoint.ignore(incoming);
             return;
@@ -99,6 +99,25 @@ impl Links {
                 }
             }
         }
+    }
+
+    /// Keeps the number of connections bounded: two for each link (an older and a newer one) beside the unfinished ones.
+    /// One that is closed and only lingers for its peer (RFC 9000 §10.2) gives way.
+    fn make_room(&mut self, now: Instant) -> bool {
+        let links = self.half_open_max() - HALF_OPEN_SPARE;
+        if self.connections() < self.half_open_max() + 2 * links {
+            return true;
+        }
+        let lingers = |connection: &Option<Box<LinkConnection>>| {
+            connection
+                .as_ref()
+                .is_some_and(|connection| connection.stage == Stage::Closed)
+        };
+        let Some(index) = self.connections.iter().position(lingers) else {
+            return false;
+        };
+        self.abandon_connection(index, now);
+        true
     }
 
     pub(crate) fn refuse(&mut self, from: std::net::SocketAddr, reason: DownReason) {

@@ -89,7 +89,7 @@ impl Links {
     }
 
     /// Forgets a connection without a word.
-    fn abandon_connection(&mut self, index: usize, now: Instant) {
+    pub(crate) fn abandon_connection(&mut self, index: usize, now: Instant) {
         self.endpoint
             .handle_event(ConnectionHandle(index), EndpointEvent::drained());
         self.drop_connection(index, now);
@@ -403,5 +403,68 @@ impl Links {
             self.events.pop_front();
         }
         self.events.push_back(event);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::links::LinksConfig;
+    use crate::redial::Jitter;
+    use crate::tls::Tls;
+    use rustls_pki_types::PrivateKeyDer;
+    use topology::Link;
+
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "an arbitrary epoch for an invented clock"
+    )]
+    fn links() -> (Links, Instant) {
+        let key = rcgen::generate_simple_self_signed(vec!["relay-a".to_owned()]).unwrap();
+        let der = PrivateKeyDer::try_from(key.signing_key.serialize_der()).unwrap();
+        let chain = vec![key.cert.der().clone()];
+        let tls = Tls::from_der(chain.clone(), chain, der, || 0).unwrap();
+        let config = LinksConfig {
+            worker: 0,
+            link: Link::default(),
+            seed: [1; 32],
+        };
+        let now = Instant::now();
+        (Links::acceptor(config, tls, &[], now), now)
+    }
+
+    /// Whatever an authenticated peer puts into a datagram is refused or taken, and counted.
+    #[test]
+    fn any_datagram_is_refused_or_taken() {
+        let (mut links, now) = links();
+        let id = links.add_link("pop-a".into(), 0, None, now);
+        let link = usize::try_from(id.index).unwrap();
+        let mut jitter = Jitter::new(0x5eed);
+        for round in 0..200_000u32 {
+            let len = usize::try_from(jitter.next() % 64).unwrap();
+            let mut datagram: Vec<u8> = (0..len).map(|_| jitter.next().to_be_bytes()[7]).collect();
+            if let Some(first) = datagram.first_mut().filter(|_| round % 8 != 0) {
+                *first = wire::record::MAGIC;
+            }
+            if let Some(kind) = datagram.get_mut(1).filter(|_| round % 4 != 0) {
+                *kind %= 4;
+            }
+            let datagram = Bytes::from(datagram);
+            links.take_datagram(0, &datagram, now);
+            if let Ok((kind, sequence, body)) = open_datagram(&datagram) {
+                if let Some(state) = links.links.get_mut(link).and_then(Option::as_mut) {
+                    state.health.heard(sequence, now);
+                }
+                match kind {
+                    DatagramKind::Records => links.take_records(link, datagram.slice_ref(body)),
+                    DatagramKind::Ping => links.take_ping(0, link, body),
+                    DatagramKind::Pong => links.take_pong(link, body, now),
+                }
+            }
+        }
+        assert!(links.inbox.len() <= INBOX_MAX && links.events.len() <= EVENTS_MAX);
+        for reason in [LinkDrop::Malformed, LinkDrop::Unbound, LinkDrop::InboxFull] {
+            assert!(links.drops().count(reason) > 0, "{reason:?}");
+        }
     }
 }

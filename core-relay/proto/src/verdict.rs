@@ -76,10 +76,8 @@ drop_reasons! {
     NoLink = "no_link",
     /// The link's send buffer was full: the oldest datagram went.
     LinkFull = "link_full",
-    /// The record does not fit a datagram of the link.
+    /// The record does not fit a datagram, not even split.
     Oversize = "oversize",
-    /// More destinations in one batch than are kept apart.
-    TooManyDestinations = "too_many_destinations",
     /// The kernel refused to send to the transceiver.
     SendFailed = "send_failed",
 }

@@ -43,10 +43,9 @@ impl Egress {
             self.flush(socket, drops);
             pushed = self.regroup.push(to, header, payload, len_max);
         }
-        match pushed {
-            Ok(()) => {}
-            Err(RegroupError::Oversize) => drops.count(DropReason::Oversize),
-            Err(RegroupError::TooManyDestinations) => drops.count(DropReason::TooManyDestinations),
+        // A batch that was just emptied has room for another destination, so this is about the size.
+        if pushed.is_err() {
+            drops.count(DropReason::Oversize);
         }
     }
 
@@ -85,4 +84,65 @@ fn send_singles(singles: &mut SendBatch, socket: &UdpSocket, drops: &mut Drops) 
 
 fn count(datagrams: usize) -> u64 {
     u64::try_from(datagrams).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use runtime::udp::{BindOptions, RecvBatch};
+    use wire::record::{HOPS_MAX, open_datagram};
+    use wire::{ClientAddr, Owner, PopId, RegionId, Tag, TransceiverId};
+
+    fn header() -> RecordHeader {
+        RecordHeader {
+            owner: Owner {
+                region: RegionId(1),
+                transceiver: TransceiverId(1),
+            },
+            tag: Tag {
+                pop: PopId(1),
+                worker: 0,
+                ingress: 0,
+            },
+            client: ClientAddr::new(([192, 0, 2, 1], 5).into()),
+            hops: HOPS_MAX,
+            fragment: None,
+        }
+    }
+
+    fn socket() -> UdpSocket {
+        UdpSocket::bind(([127, 0, 0, 1], 0).into(), &BindOptions::default()).unwrap()
+    }
+
+    #[test]
+    fn what_the_kernel_refuses_or_no_datagram_holds_is_counted() {
+        let (mut egress, mut drops, from) = (Egress::new(200), Drops::default(), socket());
+        // No IPv6 leaves an IPv4 socket: one datagram to one address, a train of two to another.
+        let nowhere = |port| SocketAddr::from(([0, 0, 0, 0, 0, 0, 0, 1], port));
+        egress.push(nowhere(1), &header(), &[1; 100], &from, &mut drops);
+        egress.push(nowhere(2), &header(), &[1; 100], &from, &mut drops);
+        egress.push(nowhere(2), &header(), &[1; 100], &from, &mut drops);
+        egress.push(nowhere(2), &header(), &[1; 177], &from, &mut drops);
+        egress.flush(&from, &mut drops);
+        assert_eq!(drops.get(DropReason::SendFailed), 3);
+        assert_eq!(drops.get(DropReason::Oversize), 1);
+    }
+
+    #[test]
+    fn more_transceivers_than_a_batch_keeps_apart_are_all_served() {
+        let (mut egress, mut drops, from) = (Egress::new(1452), Drops::default(), socket());
+        let many = DESTINATIONS_MAX + 10;
+        let sockets: Vec<_> = (0..many).map(|_| socket()).collect();
+        for to in &sockets {
+            egress.push(to.local_addr(), &header(), b"record", &from, &mut drops);
+        }
+        egress.flush(&from, &mut drops);
+        let mut batch = RecvBatch::new(4, 2048);
+        for to in &sockets {
+            assert_eq!(batch.recv(to).unwrap(), 1);
+            let (_, datagram) = batch.iter().next().unwrap();
+            assert!(open_datagram(datagram).is_ok());
+        }
+        assert_eq!(drops, Drops::default());
+    }
 }

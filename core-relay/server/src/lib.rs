@@ -22,6 +22,7 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use runtime::admin::{self, Admin};
+use runtime::clock;
 use runtime::node::{NodeContext, Running};
 use runtime::thread::spawn_worker;
 
@@ -38,7 +39,12 @@ pub fn start(context: NodeContext) -> anyhow::Result<Running> {
         .topology
         .core_relay_named(&context.name)
         .with_context(|| format!("the topology has no core relay named `{}`", context.name))?;
-    let board = Arc::new(Board::new(&context.name, &region.name, relay.workers));
+    let board = Arc::new(Board::new(
+        &context.name,
+        &region.name,
+        relay.workers,
+        clock::now(),
+    ));
     let workers = (0..relay.workers)
         .map(|index| {
             Worker::new(&context, &config, (region, relay), index, &board)

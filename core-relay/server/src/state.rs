@@ -1,6 +1,9 @@
-//! What `/state` shows: each worker writes its part a few times a second, HTTP reads them all.
+//! What workers share: what `/state` shows (each worker writes its part a few times a second, HTTP reads them all), and
+//! when any of them last forwarded anything.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
@@ -9,6 +12,31 @@ pub(crate) struct Board {
     node: String,
     region: String,
     workers: Vec<Mutex<WorkerState>>,
+    pub(crate) activity: Activity,
+}
+
+/// When any worker last forwarded anything, so that draining workers end together: a PoP spreads its clients over all
+/// workers, and as long as one of them is needed, each may be.
+pub(crate) struct Activity {
+    base: Instant,
+    last_us: AtomicU64,
+}
+
+impl Activity {
+    pub(crate) const fn new(now: Instant) -> Self {
+        Self {
+            base: now,
+            last_us: AtomicU64::new(0),
+        }
+    }
+
+    /// A worker last forwarded at `at`. Returns when any did.
+    pub(crate) fn note(&self, at: Instant) -> Instant {
+        let at_us = at.saturating_duration_since(self.base).as_micros();
+        let at_us = u64::try_from(at_us).unwrap_or(u64::MAX);
+        let others_us = self.last_us.fetch_max(at_us, Ordering::Relaxed);
+        self.base + Duration::from_micros(others_us.max(at_us))
+    }
 }
 
 /// One worker as `/state` shows it.
@@ -52,7 +80,7 @@ struct View {
 }
 
 impl Board {
-    pub(crate) fn new(node: &str, region: &str, workers: u8) -> Self {
+    pub(crate) fn new(node: &str, region: &str, workers: u8, now: Instant) -> Self {
         let place = |worker| {
             Mutex::new(WorkerState {
                 worker,
@@ -63,6 +91,7 @@ impl Board {
             node: node.to_owned(),
             region: region.to_owned(),
             workers: (0..workers).map(place).collect(),
+            activity: Activity::new(now),
         }
     }
 
@@ -85,5 +114,20 @@ impl Board {
             workers: self.workers.iter().map(read).collect(),
         };
         serde_json::to_value(view).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn activity_is_the_latest_of_all_workers() {
+        let now = runtime::clock::now();
+        let activity = Activity::new(now);
+        let later = now + Duration::from_millis(5);
+        assert_eq!(activity.note(now), now);
+        assert_eq!(activity.note(later), later);
+        assert_eq!(activity.note(now), later);
     }
 }

@@ -38,7 +38,7 @@ const BATCHES_MAX: usize = 4;
 const SLOTS: usize = 16;
 /// How often figures are published.
 const PUBLISH_INTERVAL: Duration = Duration::from_millis(100);
-/// A draining worker ends when nothing was forwarded for this long. Uplink has moved to another relay within one heartbeat
+/// A draining relay ends when nothing was forwarded either way for this long. Uplink has moved to another relay within one heartbeat
 /// then, and each transceiver has moved its way back with the next packet of its client.
 const DRAIN_IDLE: Duration = Duration::from_secs(2);
 /// Refused connections are logged once in this time; all are counted.
@@ -174,6 +174,7 @@ impl Worker {
                 "draining: PoPs are told to use another relay"
             );
         }
+        self.last_forwarded = self.board.activity.note(self.last_forwarded);
         now.saturating_duration_since(self.last_forwarded) >= DRAIN_IDLE
     }
 
