@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Invariants, stated as absences: this crate opens no socket, reads no clock, reads no file (the caller passes
-//! the text), spawns nothing. A [`Topology`] that [`load`] returned is consistent: nothing downstream validates it again.
+//! the text), spawns nothing. A [`Topology`] that [`load()`] returned is consistent: nothing downstream validates it again.
 
 #![forbid(unsafe_code)]
 
