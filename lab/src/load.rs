@@ -47,6 +47,19 @@ pub struct Plan {
     pub data_channels: bool,
     /// Token for WHIP.
     pub bearer: Option<String>,
+    /// How the sessions end.
+    pub farewell: Farewell,
+}
+
+/// How a client takes its leave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Farewell {
+    /// DTLS close, then `DELETE`: a page that hangs up.
+    Proper,
+    /// DTLS close only: a page that is closed.
+    CloseOnly,
+    /// Nothing: a device that loses power.
+    Vanish,
 }
 
 /// Sessions at most: each is a descriptor and a DTLS handshake.
@@ -69,6 +82,7 @@ impl Plan {
             opened_per_s: 50,
             data_channels: true,
             bearer: None,
+            farewell: Farewell::Proper,
         }
     }
 }
@@ -194,8 +208,9 @@ pub fn run(plan: &Plan, progress: &Progress) -> anyhow::Result<Report> {
     );
     let mut load = Load::new(plan, progress)?;
     load.run()?;
+    let report = report::of(plan, &load.sessions, &load.failures);
     load.close()?;
-    Ok(report::of(plan, &load.sessions, load.failures))
+    Ok(report)
 }
 
 /// Offers that failed: how many, and the first reasons.
@@ -352,13 +367,15 @@ impl<'a> Load<'a> {
             .store(sum(|figures| figures.received), Ordering::Relaxed);
     }
 
-    /// Says goodbye as a browser does that is closed: DTLS close, then `DELETE`.
     fn close(&mut self) -> anyhow::Result<()> {
         self.progress.closing.store(true, Ordering::Relaxed);
         let now = clock::now();
-        for session in &mut self.sessions {
-            session.close(now);
+        let farewell = self.plan.farewell;
+        if matches!(farewell, Farewell::Proper | Farewell::CloseOnly) {
+            self.sessions
+                .iter_mut()
+                .for_each(|session| session.close(now));
         }
-        self.signaling.close_all()
+        self.signaling.end(farewell == Farewell::Proper)
     }
 }

@@ -4,7 +4,8 @@
 
 use std::time::Duration;
 
-use lab::load::{Plan, Running};
+use lab::clients::{self, Client};
+use lab::load::{Farewell, Plan, Running};
 use lab::net::{Network, Shape};
 use lab::wait;
 
@@ -147,6 +148,57 @@ fn a_draining_transceiver_takes_no_offer_and_ends() {
     assert_eq!(network.wait_end("t1").unwrap().code(), Some(0));
     // Its sessions are gone with it, and so is whom to DELETE them from.
     drop(load.stop());
+}
+
+#[test]
+fn a_browser_goes_on_talking_when_its_pop_dies() {
+    let mut network = Network::start(&Shape::default()).unwrap();
+    let whip = network.whip("t1");
+    let call = std::thread::spawn(move || {
+        let plan = clients::Plan {
+            whip: &whip,
+            seconds: 15,
+            actions: &[],
+        };
+        clients::call(Client::Chromium, &plan)
+    });
+    wait::until_true("the browser to talk", Duration::from_secs(40), || {
+        let sessions = network.sessions("t1").unwrap();
+        sessions
+            .first()
+            .is_some_and(|session| session["rtp_in"].as_u64() > Some(150))
+    })
+    .unwrap();
+    network.kill("p1").unwrap();
+    network.start_node("p1").unwrap();
+    let result = call.join().unwrap().unwrap();
+    eprintln!("{result}");
+    assert_eq!(result["state"], "connected");
+    let timeline = result["timeline"].as_array().unwrap().iter();
+    let received: Vec<_> = timeline.map(|count| count.as_u64().unwrap()).collect();
+    let [.., before, _, last] = received.as_slice() else {
+        panic!("a call of 15 s has a timeline")
+    };
+    assert!(last - before >= 80, "audio flows at the end: {received:?}");
+}
+
+#[test]
+fn sessions_of_clients_that_are_closed_or_vanish_are_reaped() {
+    let network = Network::start(&Shape::default()).unwrap();
+    for (farewell, reaped_after_s_max) in [(Farewell::CloseOnly, 10), (Farewell::Vanish, 30)] {
+        let plan = Plan {
+            farewell,
+            ..Plan::new(network.whip("t1"), 5, Duration::from_secs(1))
+        };
+        assert_eq!(Running::start(plan).finish().unwrap().sessions_lost, 0);
+        let deadline = Duration::from_secs(reaped_after_s_max);
+        wait::until_true(
+            &format!("sessions to be reaped after {farewell:?}"),
+            deadline,
+            || network.sessions("t1").unwrap().is_empty(),
+        )
+        .unwrap();
+    }
 }
 
 fn wait_link_up(network: &Network, relay: &str) {

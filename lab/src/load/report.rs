@@ -46,7 +46,7 @@ pub struct Report {
     pub failures: Vec<String>,
 }
 
-pub(super) fn of(plan: &Plan, sessions: &[Session], failures: Failures) -> Report {
+pub(super) fn of(plan: &Plan, sessions: &[Session], failures: &Failures) -> Report {
     let now = clock::now();
     let figures = || sessions.iter().map(Session::figures);
     let mut connect_ms: Vec<_> = figures().filter_map(|one| one.connect).map(ms).collect();
@@ -75,7 +75,7 @@ pub(super) fn of(plan: &Plan, sessions: &[Session], failures: Failures) -> Repor
         gap_ms_p50: percentile(&gap_ms, 50),
         gap_ms_max: percentile(&gap_ms, 100),
         echoes: figures().map(|one| one.echoes).sum(),
-        failures: failures.reasons,
+        failures: failures.reasons.clone(),
     }
 }
 

@@ -1,4 +1,4 @@
-//! WHIP for the load, on a thread of its own: offers in, answers out, and every session deleted at the end.
+//! WHIP for the load, on a thread of its own: offers in, answers out, sessions deleted at the end.
 
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::{self, JoinHandle};
@@ -12,7 +12,7 @@ type Outcome = (usize, anyhow::Result<String>);
 pub(super) struct Signaling {
     offers: Option<SyncSender<(usize, String)>>,
     answers: Receiver<Outcome>,
-    thread: Option<JoinHandle<anyhow::Result<()>>>,
+    thread: Option<JoinHandle<Vec<Session>>>,
 }
 
 impl Signaling {
@@ -33,7 +33,7 @@ impl Signaling {
                     break;
                 }
             }
-            open.iter().try_for_each(Session::close)
+            open
         });
         Self {
             offers: Some(offers),
@@ -54,13 +54,17 @@ impl Signaling {
         self.answers.try_recv().ok()
     }
 
-    /// Deletes every session that was opened and waits until that is done.
-    pub(super) fn close_all(&mut self) -> anyhow::Result<()> {
+    /// Ends the thread, and deletes every session that it opened when `delete` says so.
+    pub(super) fn end(&mut self, delete: bool) -> anyhow::Result<()> {
         self.offers = None;
-        match self.thread.take().map(JoinHandle::join) {
-            Some(Ok(closed)) => closed,
+        let open = match self.thread.take().map(JoinHandle::join) {
+            Some(Ok(open)) => open,
             Some(Err(_)) => anyhow::bail!("the signaling thread panicked"),
-            None => Ok(()),
+            None => Vec::new(),
+        };
+        if delete {
+            open.iter().try_for_each(Session::close)?;
         }
+        Ok(())
     }
 }
