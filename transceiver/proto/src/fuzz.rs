@@ -1,6 +1,7 @@
 //! Harnesses: arbitrary STUN, and arbitrary scripts over a few sessions.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use wire::hint::{KeyId, KeyRing, Minute};
@@ -48,7 +49,7 @@ pub fn sessions(start: Instant, input: &[u8]) {
                 pending_ttl: Duration::from_secs(15),
                 vanish_after: Duration::from_secs(20),
             },
-            keys: KeyRing::single(id, [7; 16]),
+            keys: Arc::new(KeyRing::single(id, [7; 16])),
             hash_seed: 1,
         }),
         known: Vec::new(),

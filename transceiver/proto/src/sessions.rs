@@ -1,6 +1,7 @@
 //! All sessions of a transceiver: the ICE-lite agent, the demultiplexer and the reaper.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use hashbrown::HashMap;
@@ -35,7 +36,7 @@ pub struct Config {
     /// Bounds and times.
     pub limits: Limits,
     /// Keys that hints are sealed with.
-    pub keys: KeyRing,
+    pub keys: Arc<KeyRing>,
     /// Seed of the index hashes; must be unpredictable.
     pub hash_seed: u64,
 }
@@ -99,7 +100,7 @@ const REAP_INTERVAL: Duration = Duration::from_millis(250);
 pub struct Sessions {
     owner: Owner,
     limits: Limits,
-    keys: KeyRing,
+    keys: Arc<KeyRing>,
     slots: Vec<Option<Session>>,
     free: Vec<Slot>,
     by_ufrag: HashMap<Ufrag, Slot, foldhash::fast::FixedState>,
@@ -133,7 +134,7 @@ impl Sessions {
     }
 
     /// Other keys for hints issued from here on. Ufrags already issued stay as they are.
-    pub fn set_keys(&mut self, keys: KeyRing) {
+    pub fn set_keys(&mut self, keys: Arc<KeyRing>) {
         self.keys = keys;
     }
 
@@ -481,6 +482,12 @@ impl Sessions {
             pending: self.pending,
             addresses: u32::try_from(self.by_address.len()).unwrap_or(u32::MAX),
         }
+    }
+
+    /// Our credentials of the session's present ICE session.
+    #[must_use]
+    pub fn local(&self, slot: Slot) -> Option<&LocalCredentials> {
+        self.session(slot).map(|session| &session.local)
     }
 
     /// How far a session has come.

@@ -39,7 +39,7 @@ impl World {
             region: RegionId(1),
             transceiver: TransceiverId(1),
         };
-        let keys = KeyRing::single(KeyId::new(1).unwrap(), [7; 16]);
+        let keys = std::sync::Arc::new(KeyRing::single(KeyId::new(1).unwrap(), [7; 16]));
         Self {
             sessions: Sessions::new(Config {
                 owner,

@@ -1,2 +1,7 @@
-//! transceiver/server
-fn main() {}
+//! `transceiver`: terminates WebRTC for its sessions. See `transceiver::start`.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    runtime::node::main("transceiver", transceiver::start)
+}

@@ -1,0 +1,358 @@
+//! Everything of the engine but the socket: sessions, their connections, timers, and what waits to be sent.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap, HashMap};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use runtime::clock;
+use runtime::node::Config;
+use topology::{Region, Topology, Transceiver};
+use transceiver_proto::{
+    Command, Config as SessionsConfig, DropReason, Drops, EndReason, Limits, ReturnPath, Sessions,
+    Slot, Verdict,
+};
+use wire::hint::Minute;
+use wire::reassembly::{Reassembled, Reassembler};
+use wire::record::{DatagramKind, Record, Records, open_datagram};
+use wire::{ClientAddr, Owner};
+
+use crate::engine::egress::Egress;
+use crate::engine::handle::{EngineLoad, SessionKey};
+use crate::engine::live::Live;
+use crate::engine::random::Random;
+use crate::engine::relays::Relays;
+use crate::peer::{PeerFactory, Taken};
+
+/// A session lives so long without an authenticated packet: several consent checks (RFC 7675 §5.1).
+const VANISH_AFTER: Duration = Duration::from_secs(20);
+/// Split packets that wait for their parts at most.
+const REASSEMBLY_MAX: u16 = 256;
+/// How long a part waits for the others.
+const REASSEMBLY_TTL: Duration = Duration::from_millis(500);
+
+pub(crate) struct Core {
+    pub(crate) transceiver: String,
+    pub(crate) region: String,
+    pub(crate) owner: Owner,
+    pub(crate) sessions: Sessions,
+    /// By slot.
+    live: Vec<Option<Box<Live>>>,
+    pub(crate) by_key: HashMap<SessionKey, Slot>,
+    pub(crate) by_id: BTreeMap<u64, Slot>,
+    pub(crate) last_id: u64,
+    timers: BinaryHeap<Reverse<(Instant, Slot, u64)>>,
+    reassembler: Reassembler,
+    pub(crate) relays: Relays,
+    pub(crate) egress: Egress,
+    pub(crate) factory: PeerFactory,
+    pub(crate) random: Random,
+    pub(crate) draining: bool,
+    pub(crate) drops: Drops,
+    pub(crate) ended: Ended,
+    pub(crate) packets_in: u64,
+    pub(crate) bytes_in: u64,
+}
+
+/// Sessions that ended, by reason.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Ended {
+    pub(crate) asked: u64,
+    pub(crate) closed: u64,
+    pub(crate) never_came: u64,
+    pub(crate) vanished: u64,
+}
+
+impl Core {
+    pub(crate) fn new(
+        config: &Config,
+        region: &Region,
+        node: &Transceiver,
+    ) -> anyhow::Result<Self> {
+        let random = Random::new();
+        let seed = |what| {
+            random
+                .bytes::<8>()
+                .map(u64::from_be_bytes)
+                .ok_or_else(|| anyhow::anyhow!("no random numbers for {what}"))
+        };
+        let transceiver = region
+            .transceivers
+            .id_of(node.address)
+            .ok_or_else(|| anyhow::anyhow!("{} lies outside its region's CIDR", node.name))?;
+        let owner = Owner {
+            region: region.region_id(),
+            transceiver,
+        };
+        let sessions = Sessions::new(SessionsConfig {
+            owner,
+            limits: limits(&config.topology),
+            keys: Arc::clone(&config.credentials.hint_keys),
+            hash_seed: seed("the session table")?,
+        });
+        Ok(Self {
+            transceiver: node.name.clone(),
+            region: region.name.clone(),
+            owner,
+            sessions,
+            live: Vec::new(),
+            by_key: HashMap::new(),
+            by_id: BTreeMap::new(),
+            last_id: 0,
+            timers: BinaryHeap::new(),
+            reassembler: Reassembler::new(REASSEMBLY_MAX, REASSEMBLY_TTL, seed("reassembly")?),
+            relays: Relays::new(&config.topology, region),
+            egress: Egress::new(owner, config.topology.network.link.datagram_len_max()),
+            factory: PeerFactory::new()?,
+            random,
+            draining: false,
+            drops: Drops::default(),
+            ended: Ended::default(),
+            packets_in: 0,
+            bytes_in: 0,
+        })
+    }
+
+    /// Takes over what a reload may change: limits, keys, core relays, names.
+    pub(crate) fn reload(&mut self, config: &Config, region: &Region) {
+        self.sessions.set_limits(limits(&config.topology));
+        self.relays = Relays::new(&config.topology, region);
+        self.sessions
+            .set_keys(Arc::clone(&config.credentials.hint_keys));
+    }
+
+    /// A datagram on the record socket.
+    pub(crate) fn handle_datagram(&mut self, from: SocketAddr, datagram: &[u8], now: Instant) {
+        if !self.relays.contains(from) {
+            self.drops.count(DropReason::UnknownRelay);
+            return;
+        }
+        let Ok((DatagramKind::Records, _, body)) = open_datagram(datagram) else {
+            self.drops.count(DropReason::BadRecord);
+            return;
+        };
+        for record in Records::new(body) {
+            let Ok(record) = record else {
+                self.drops.count(DropReason::BadRecord);
+                return;
+            };
+            self.handle_record(from, &record, now);
+        }
+    }
+
+    fn handle_record(&mut self, relay: SocketAddr, record: &Record<'_>, now: Instant) {
+        if record.header.owner != self.owner {
+            self.drops.count(DropReason::WrongOwner);
+            return;
+        }
+        let via = ReturnPath {
+            relay,
+            tag: record.header.tag,
+        };
+        let client = record.header.client;
+        if record.header.fragment.is_none() {
+            self.handle_packet(via, client, record.payload, now);
+            return;
+        }
+        match self.reassembler.push(&record.header, record.payload, now) {
+            Reassembled::Complete(packet) => {
+                // Split packets are rare; the copy frees the reassembler.
+                let packet = packet.to_vec();
+                self.handle_packet(via, client, &packet, now);
+            }
+            Reassembled::Pending => {}
+            Reassembled::Dropped(_) => self.drops.count(DropReason::Reassembly),
+        }
+    }
+
+    fn handle_packet(&mut self, via: ReturnPath, client: ClientAddr, packet: &[u8], now: Instant) {
+        self.packets_in += 1;
+        self.bytes_in += u64::try_from(packet.len()).unwrap_or_default();
+        match self.sessions.handle_packet(via, client, packet, now) {
+            Verdict::Answer { slot, connected } => {
+                self.egress
+                    .push(via, client, self.sessions.answer(), &mut self.drops);
+                if connected && let Some(live) = self.live_mut(slot) {
+                    live.connect(now);
+                    self.touched(slot, now);
+                }
+            }
+            Verdict::Media { slot, also } => {
+                self.handle_media(slot, also, via, client, packet, now)
+            }
+            Verdict::Drop(reason) => self.drops.count(reason),
+        }
+    }
+
+    fn handle_media(
+        &mut self,
+        slot: Slot,
+        also: Option<Slot>,
+        via: ReturnPath,
+        client: ClientAddr,
+        packet: &[u8],
+        now: Instant,
+    ) {
+        let mut refused = true;
+        for slot in [Some(slot), also].into_iter().flatten() {
+            let Some(live) = self.live_mut(slot) else {
+                continue;
+            };
+            let outcome = live.handle_packet(packet, now);
+            refused &= outcome.taken == Taken::Refused;
+            if outcome.taken == Taken::Authenticated {
+                self.sessions.handle_authenticated(slot, via, client, now);
+            }
+            self.touched(slot, now);
+            if outcome.closed {
+                self.ended.closed += 1;
+                self.sessions.end(slot);
+                self.run_commands();
+            }
+        }
+        if refused {
+            self.drops.count(DropReason::MediaRefused);
+        }
+    }
+
+    /// After every change to a connection: sends what it has and arms its timer.
+    pub(crate) fn touched(&mut self, slot: Slot, now: Instant) {
+        self.send_pending(slot);
+        let Some(live) = self.live.get_mut(slot.0 as usize).and_then(Option::as_mut) else {
+            return;
+        };
+        let Some(due) = live.peer.poll_timeout() else {
+            return;
+        };
+        if live
+            .deadline
+            .is_none_or(|standing| due < standing || standing <= now)
+        {
+            live.deadline = Some(due);
+            self.timers.push(Reverse((due, slot, live.id)));
+        }
+    }
+
+    fn send_pending(&mut self, slot: Slot) {
+        let path = self.sessions.selected(slot);
+        let Some(live) = self.live.get_mut(slot.0 as usize).and_then(Option::as_mut) else {
+            return;
+        };
+        while let Some(datagram) = live.peer.next_datagram() {
+            let Some((client, via)) = path else {
+                self.drops.count(DropReason::NoPath);
+                continue;
+            };
+            live.packets_out += 1;
+            live.bytes_out += u64::try_from(datagram.len()).unwrap_or_default();
+            self.egress.push(via, client, &datagram, &mut self.drops);
+        }
+    }
+
+    pub(crate) fn handle_timeout(&mut self, now: Instant) {
+        self.sessions.handle_timeout(now);
+        self.run_commands();
+        while let Some(Reverse((due, slot, id))) = self.timers.peek().copied() {
+            if due > now {
+                break;
+            }
+            self.timers.pop();
+            let Some(live) = self.live_mut(slot) else {
+                continue;
+            };
+            if live.id == id && live.deadline == Some(due) {
+                live.deadline = None;
+                live.handle_timeout(now);
+                self.touched(slot, now);
+            }
+        }
+    }
+
+    pub(crate) fn poll_timeout(&self) -> Option<Instant> {
+        let timer = self.timers.peek().map(|Reverse((due, ..))| *due);
+        [timer, self.sessions.poll_timeout()]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+
+    /// Puts a new session in its slot.
+    pub(crate) fn place(&mut self, slot: Slot, live: Live, now: Instant) {
+        let index = slot.0 as usize;
+        if self.live.len() <= index {
+            self.live.resize_with(index + 1, || None);
+        }
+        self.by_key.insert(live.key, slot);
+        self.by_id.insert(live.id, slot);
+        if let Some(place) = self.live.get_mut(index) {
+            *place = Some(Box::new(live));
+        }
+        self.touched(slot, now);
+    }
+
+    pub(crate) fn live(&self, slot: Slot) -> Option<&Live> {
+        self.live.get(slot.0 as usize)?.as_deref()
+    }
+
+    pub(crate) fn live_mut(&mut self, slot: Slot) -> Option<&mut Live> {
+        self.live.get_mut(slot.0 as usize)?.as_deref_mut()
+    }
+
+    /// Ends a session with a word to its client.
+    pub(crate) fn close(&mut self, slot: Slot, now: Instant) {
+        if let Some(live) = self.live_mut(slot) {
+            live.peer.close(now);
+            self.send_pending(slot);
+            self.ended.asked += 1;
+            self.sessions.end(slot);
+            self.run_commands();
+        }
+    }
+
+    pub(crate) fn close_all(&mut self, now: Instant) {
+        let slots: Vec<Slot> = self.by_id.values().copied().collect();
+        for slot in slots {
+            self.close(slot, now);
+        }
+    }
+
+    pub(crate) fn run_commands(&mut self) {
+        while let Some(Command::Ended { slot, reason }) = self.sessions.next_command() {
+            let Some(live) = self.live.get_mut(slot.0 as usize).and_then(Option::take) else {
+                continue;
+            };
+            self.by_key.remove(&live.key);
+            self.by_id.remove(&live.id);
+            match reason {
+                EndReason::Asked => {}
+                EndReason::NeverCame => self.ended.never_came += 1,
+                EndReason::Vanished => self.ended.vanished += 1,
+            }
+            tracing::debug!(session = live.id, ?reason, "session ended");
+        }
+    }
+
+    pub(crate) fn load(&self) -> EngineLoad {
+        let load = self.sessions.load();
+        EngineLoad {
+            sessions: load.sessions,
+            pending: load.pending,
+            draining: self.draining,
+        }
+    }
+
+    pub(crate) fn minute() -> Minute {
+        Minute::from_unix_s(clock::unix_s())
+    }
+}
+
+fn limits(topology: &Topology) -> Limits {
+    let signaling = &topology.network.signaling;
+    Limits {
+        sessions_max: signaling.sessions_max,
+        pending_max: signaling.pending_max,
+        pending_ttl: Duration::from_secs(signaling.pending_ttl_s.into()),
+        vanish_after: VANISH_AFTER,
+    }
+}

@@ -1,0 +1,108 @@
+//! The way to the core relays: the packets of a batch as records, regrouped by relay, sent in as few calls as possible.
+
+use std::net::SocketAddr;
+
+use runtime::udp::{SendBatch, UdpSocket, send_segments};
+use transceiver_proto::{DropReason, Drops, ReturnPath};
+use wire::record::{self, DATAGRAM_HEADER_LEN, RecordHeader};
+use wire::regroup::Regroup;
+use wire::{ClientAddr, Owner};
+
+/// Core-relay workers kept apart in one batch.
+const DESTINATIONS_MAX: usize = 256;
+/// Single datagrams sent in one call.
+const SEND_SLOTS: usize = 64;
+
+pub(crate) struct Egress {
+    owner: Owner,
+    regroup: Regroup<SocketAddr>,
+    singles: SendBatch,
+    datagram_len_max: usize,
+    fragment_id: u16,
+    pub(crate) packets: u64,
+    pub(crate) bytes: u64,
+}
+
+impl Egress {
+    /// `datagram_len_max`: the largest datagram of a link, so that a core relay can pass records on as they are.
+    pub(crate) fn new(owner: Owner, datagram_len_max: usize) -> Self {
+        Self {
+            owner,
+            regroup: Regroup::new(DESTINATIONS_MAX),
+            singles: SendBatch::new(SEND_SLOTS, datagram_len_max),
+            datagram_len_max,
+            fragment_id: 0,
+            packets: 0,
+            bytes: 0,
+        }
+    }
+
+    /// Queues one packet for `client`, back the way `via`.
+    pub(crate) fn push(
+        &mut self,
+        via: ReturnPath,
+        client: ClientAddr,
+        packet: &[u8],
+        drops: &mut Drops,
+    ) {
+        let header = RecordHeader {
+            owner: self.owner,
+            tag: via.tag,
+            client,
+            hops: 0,
+            fragment: None,
+        };
+        let room = self.datagram_len_max - DATAGRAM_HEADER_LEN;
+        let Some(parts) = record::split(header, packet, room, self.fragment_id) else {
+            drops.count(DropReason::Oversize);
+            return;
+        };
+        self.fragment_id = self.fragment_id.wrapping_add(1);
+        for part in parts {
+            let pushed =
+                self.regroup
+                    .push(via.relay, &part.header, part.payload, self.datagram_len_max);
+            if pushed.is_err() {
+                drops.count(DropReason::Oversize);
+                return;
+            }
+        }
+        self.packets += 1;
+        self.bytes += u64::try_from(packet.len()).unwrap_or_default();
+    }
+
+    /// Ends a batch: several datagrams to one relay leave as a train (UDP_SEGMENT), single ones together.
+    pub(crate) fn flush(&mut self, socket: &UdpSocket, drops: &mut Drops) {
+        let singles = &mut self.singles;
+        self.regroup.drain(|to, bytes, segment_bytes| {
+            if bytes.len() > segment_bytes {
+                if send_segments(socket, to, bytes, segment_bytes).is_err() {
+                    drops.add(
+                        DropReason::SendFailed,
+                        count(bytes.len().div_ceil(segment_bytes)),
+                    );
+                }
+            } else if !singles.push(to, bytes) {
+                send_singles(singles, socket, drops);
+                if !singles.push(to, bytes) {
+                    drops.count(DropReason::Oversize);
+                }
+            }
+        });
+        send_singles(singles, socket, drops);
+    }
+}
+
+fn send_singles(singles: &mut SendBatch, socket: &UdpSocket, drops: &mut Drops) {
+    if !singles.is_empty() {
+        let report = singles.flush(socket);
+        drops.add(
+            DropReason::SendFailed,
+            count(report.would_block + report.failed),
+        );
+    }
+}
+
+fn count(datagrams: usize) -> u64 {
+    u64::try_from(datagrams).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,69 @@
+//! A session as the engine holds it: its connection, its voice, its names.
+
+use std::net::SocketAddr;
+use std::time::Instant;
+
+use crate::backend::Backend;
+use crate::engine::handle::{Precondition, SessionError, SessionKey};
+use crate::peer::{Peer, Taken};
+
+pub(crate) struct Live {
+    pub(crate) peer: Peer,
+    pub(crate) backend: Box<dyn Backend>,
+    pub(crate) key: SessionKey,
+    pub(crate) id: u64,
+    pub(crate) etag: String,
+    /// The client's password; another one in an offer asks for an ICE restart.
+    pub(crate) remote_password: String,
+    /// The client's ufrag of the present ICE session.
+    pub(crate) remote_ufrag: String,
+    /// Candidates of the answer, repeated in later answers.
+    pub(crate) ingress: Vec<SocketAddr>,
+    pub(crate) created_unix_s: u64,
+    /// The timer that stands for this session, if any.
+    pub(crate) deadline: Option<Instant>,
+    pub(crate) packets_in: u64,
+    pub(crate) bytes_in: u64,
+    pub(crate) packets_out: u64,
+    pub(crate) bytes_out: u64,
+}
+
+/// First byte of a DTLS alert record (RFC 6347 §4.1, RFC 5246 §6.2.1).
+const DTLS_ALERT: u8 = 21;
+
+/// What a packet did to a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Outcome {
+    pub(crate) taken: Taken,
+    /// The client has closed DTLS.
+    pub(crate) closed: bool,
+}
+
+impl Live {
+    pub(crate) fn handle_packet(&mut self, packet: &[u8], now: Instant) -> Outcome {
+        let taken = self.peer.handle_packet(packet, self.backend.as_mut(), now);
+        if taken != Taken::Refused {
+            self.packets_in += 1;
+            self.bytes_in += u64::try_from(packet.len()).unwrap_or_default();
+        }
+        let closed = packet.first() == Some(&DTLS_ALERT) && self.peer.is_closed();
+        Outcome { taken, closed }
+    }
+
+    pub(crate) fn connect(&mut self, now: Instant) {
+        self.peer.connect(self.backend.as_mut(), now);
+    }
+
+    pub(crate) fn handle_timeout(&mut self, now: Instant) {
+        self.peer.handle_timeout(self.backend.as_mut(), now);
+    }
+
+    /// RFC 9110 §13.1.1 for our one entity tag.
+    pub(crate) fn check(&self, precondition: &Precondition) -> Result<(), SessionError> {
+        match precondition {
+            Precondition::Any => Ok(()),
+            Precondition::Etag(etag) if *etag == self.etag => Ok(()),
+            Precondition::Etag(_) => Err(SessionError::EtagMismatch),
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! Every metric of the engine, declared once. The engine keeps plain totals and publishes them a few times a second.
+
+use runtime::metrics::{Counter, Gauge, Registry};
+use transceiver_proto::DropReason;
+
+use crate::engine::core::Core;
+
+pub(crate) struct Metrics {
+    packets: [Counter; 2],
+    bytes: [Counter; 2],
+    drops: Vec<(DropReason, Counter)>,
+    ended: [Counter; 4],
+    created: Counter,
+    sessions: Gauge,
+    pending: Gauge,
+    addresses: Gauge,
+}
+
+impl Metrics {
+    pub(crate) fn new(registry: &Registry) -> Self {
+        let traffic = |name, unit, help| {
+            ["up", "down"]
+                .map(|direction| registry.counter(name, unit, help, &[("direction", direction)]))
+        };
+        let drop = |reason: &DropReason| {
+            let labels = [("reason", reason.as_str())];
+            let help = "Packets and records dropped, by reason.";
+            (
+                *reason,
+                registry.counter("transceiver.drops", "{packet}", help, &labels),
+            )
+        };
+        let ended = |reason| {
+            let help = "Sessions that ended, by reason.";
+            registry.counter(
+                "transceiver.sessions_ended",
+                "{session}",
+                help,
+                &[("reason", reason)],
+            )
+        };
+        let gauge = |name, unit, help| registry.gauge(name, unit, help, &[]);
+        Self {
+            packets: traffic(
+                "transceiver.packets",
+                "{packet}",
+                "Client packets, up from and down to core relays.",
+            ),
+            bytes: traffic("transceiver.bytes", "By", "Bytes in client packets."),
+            drops: DropReason::ALL.iter().map(drop).collect(),
+            ended: ["asked", "closed", "never_came", "vanished"].map(ended),
+            created: registry.counter(
+                "transceiver.sessions_created",
+                "{session}",
+                "Sessions made from an offer.",
+                &[],
+            ),
+            sessions: gauge("transceiver.sessions", "{session}", "Sessions that exist."),
+            pending: gauge(
+                "transceiver.sessions_pending",
+                "{session}",
+                "Sessions without an authenticated client.",
+            ),
+            addresses: gauge(
+                "transceiver.addresses",
+                "{address}",
+                "Client addresses bound to sessions.",
+            ),
+        }
+    }
+
+    pub(crate) fn publish(&self, core: &Core) {
+        let set = |counters: &[Counter; 2], totals: [u64; 2]| {
+            for (counter, total) in counters.iter().zip(totals) {
+                counter.set_total(total);
+            }
+        };
+        set(&self.packets, [core.packets_in, core.egress.packets]);
+        set(&self.bytes, [core.bytes_in, core.egress.bytes]);
+        for (reason, counter) in &self.drops {
+            counter.set_total(core.drops.get(*reason));
+        }
+        let ended = [
+            core.ended.asked,
+            core.ended.closed,
+            core.ended.never_came,
+            core.ended.vanished,
+        ];
+        for (counter, total) in self.ended.iter().zip(ended) {
+            counter.set_total(total);
+        }
+        let load = core.sessions.load();
+        self.created.set_total(core.last_id);
+        self.sessions.set_count(load.sessions.into());
+        self.pending.set_count(load.pending.into());
+        self.addresses.set_count(load.addresses.into());
+    }
+}

@@ -1,0 +1,124 @@
+//! Connections: how many, for how long, and over what. What is asked on them is `route`'s matter.
+//!
+//! A client that sends slowly, or nothing, holds one of [`CONNECTIONS_MAX`] places for a bounded time: the head of a request
+//! must come within [`HEAD_TIMEOUT`] (also the longest a connection may idle), the body within `body::BODY_TIMEOUT`, and no
+//! connection outlives [`LIFETIME_MAX`], whatever it does. Beyond the number of places a connection is told 503 and closed.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper::Request;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::time::{sleep, timeout};
+use tokio_rustls::TlsAcceptor;
+
+use crate::signaling::App;
+use crate::signaling::peer_tls;
+use crate::signaling::route::{From, answer};
+
+/// Connections on one address at most.
+pub(super) const CONNECTIONS_MAX: usize = 1024;
+/// The head of a request has come by then; counted from the end of the last response.
+pub(super) const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
+/// TLS is up by then.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(3);
+/// No connection is used longer.
+const LIFETIME_MAX: Duration = Duration::from_secs(300);
+/// What is in flight when a connection has to end may take as long.
+const LAST_RESPONSE_TIMEOUT: Duration = Duration::from_secs(3);
+/// All connections have ended by then.
+pub(super) const END_TIMEOUT: Duration = Duration::from_secs(4);
+/// Pause after `accept` failed, for instance for want of file descriptors.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+const HEADERS_MAX: usize = 64;
+const READ_BUFFER_LEN_MAX: usize = 16 * 1024;
+const FULL: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 2\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
+
+/// Becomes true when everything has to end.
+pub(super) type Stop = watch::Receiver<bool>;
+
+/// Accepts until `stop`.
+pub(super) async fn serve(app: Arc<App>, listener: TcpListener, from: From, mut stop: Stop) {
+    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    loop {
+        let accepted = tokio::select! {
+            biased;
+            _ = stop.wait_for(|stop| *stop) => return,
+            accepted = listener.accept() => accepted,
+        };
+        let Ok((stream, _)) = accepted else {
+            app.metrics.accept_failed.add(1);
+            sleep(ACCEPT_PAUSE).await;
+            continue;
+        };
+        let Ok(place) = Arc::clone(&places).try_acquire_owned() else {
+            app.metrics.connections_refused.add(1);
+            // The socket is fresh: this fits its buffer or the client does not want it.
+            let _ = stream.try_write(FULL);
+            continue;
+        };
+        let connection = connection(Arc::clone(&app), stream, from, stop.clone(), place);
+        tokio::spawn(connection);
+    }
+}
+
+async fn connection(
+    app: Arc<App>,
+    stream: TcpStream,
+    from: From,
+    stop: Stop,
+    _place: OwnedSemaphorePermit,
+) {
+    // Responses are one write each; nothing is gained by waiting for more.
+    let _ = stream.set_nodelay(true);
+    match from {
+        From::Client => http(app, stream, from, stop).await,
+        From::Transceiver => {
+            let settings = app.settings();
+            let acceptor = TlsAcceptor::from(Arc::clone(&settings.peer_tls));
+            let Ok(Ok(stream)) = timeout(HANDSHAKE_TIMEOUT, acceptor.accept(stream)).await else {
+                app.metrics.peers_refused.add(1);
+                return;
+            };
+            let (_, tls) = stream.get_ref();
+            let nodes = settings.transceivers().iter();
+            if !peer_tls::is_one_of(tls.peer_certificates(), nodes.map(|node| &*node.name)) {
+                app.metrics.peers_refused.add(1);
+                return;
+            }
+            http(app, stream, from, stop).await;
+        }
+    }
+}
+
+async fn http<S>(app: Arc<App>, stream: S, from: From, mut stop: Stop)
+where
+    S: AsyncRead + AsyncWrite + Unpin + 'static,
+{
+    let service = service_fn(|request: Request<Incoming>| {
+        let app = Arc::clone(&app);
+        async move { Ok::<_, Infallible>(answer(app, from, request).await) }
+    });
+    let serving = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_TIMEOUT)
+        .max_headers(HEADERS_MAX)
+        .max_buf_size(READ_BUFFER_LEN_MAX)
+        .serve_connection(TokioIo::new(stream), service);
+    let mut serving = std::pin::pin!(serving);
+    // A connection that breaks, or talks no HTTP, concerns nobody but its client.
+    tokio::select! {
+        _ = serving.as_mut() => return,
+        _ = stop.wait_for(|stop| *stop) => {}
+        () = sleep(LIFETIME_MAX) => {}
+    }
+    serving.as_mut().graceful_shutdown();
+    let _ = timeout(LAST_RESPONSE_TIMEOUT, serving).await;
+}
