@@ -1,8 +1,10 @@
 //! The command line. What it means is in `command` and below.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use clap::{Parser, Subcommand};
+use clap::{Args as ClapArgs, Parser, Subcommand};
+use runtime::args::NodeArgs;
 
 use crate::certs::{CA_DAYS, NODE_DAYS};
 use crate::keys::ROTATE_HELP;
@@ -19,6 +21,11 @@ pub struct Args {
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    /// Run a whole network on this machine, with a demo page to talk through it
+    Up(UpArgs),
+    /// Run one node
+    #[command(subcommand)]
+    Node(NodeCommand),
     /// Make certificates and credentials directories
     #[command(subcommand)]
     Certs(CertsCommand),
@@ -28,6 +35,45 @@ pub enum Command {
     /// Check a topology file, print the format's schema
     #[command(subcommand)]
     Topo(TopoCommand),
+}
+
+/// Arguments of `up`.
+#[derive(Debug, ClapArgs)]
+pub struct UpArgs {
+    /// Run every node as a process of its own
+    #[arg(long)]
+    pub processes: bool,
+    /// Address of the demo page
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8080")]
+    pub listen: SocketAddr,
+    /// Network to run instead of the built-in one (3 PoPs, 2 regions on loopback addresses)
+    #[arg(long, value_name = "FILE")]
+    pub topology: Option<PathBuf>,
+    /// What to log, to stderr: a level, or targets with levels
+    #[arg(long, value_name = "FILTER", default_value = "warn")]
+    pub log: String,
+}
+
+/// The kinds of node.
+#[derive(Debug, Subcommand)]
+pub enum NodeCommand {
+    /// A PoP
+    Pop(NodeRun),
+    /// A core relay
+    CoreRelay(NodeRun),
+    /// A transceiver
+    Transceiver(NodeRun),
+}
+
+/// Arguments of `node KIND`.
+#[derive(Debug, ClapArgs)]
+pub struct NodeRun {
+    /// Those of the program.
+    #[command(flatten)]
+    pub node: NodeArgs,
+    /// Process whose end this node must not outlive: how `up --processes` leaves nothing behind.
+    #[arg(long, value_name = "PID", hide = true)]
+    pub die_with: Option<i32>,
 }
 
 /// Making certificates.

@@ -8,10 +8,12 @@ use std::process::ExitCode;
 use anyhow::Context;
 use topology::Topology;
 
-use crate::args::{Args, CertsCommand, Command, KeysCommand, TopoCommand};
+use crate::args::{Args, CertsCommand, Command, KeysCommand, NodeCommand, NodeRun, TopoCommand};
 use crate::certs::{self, Authority, NetworkValidity, Validity};
 use crate::files::{Existing, write_set};
 use crate::keys::{self, Rotation};
+use crate::up;
+use crate::up::plan::Kind;
 
 /// How a command that did not do what it should ends.
 pub(crate) enum Failure {
@@ -37,6 +39,8 @@ impl From<io::Error> for Failure {
 #[must_use]
 pub fn run(args: Args) -> ExitCode {
     let done = match args.command {
+        Command::Up(args) => up::run(&args),
+        Command::Node(node) => return run_node(node),
         Command::Certs(command) => make_certs(command),
         Command::Keys(command) => make_keys(command),
         Command::Topo(command) => topo(command),
@@ -52,6 +56,22 @@ pub fn run(args: Args) -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+fn run_node(node: NodeCommand) -> ExitCode {
+    let (kind, run) = match node {
+        NodeCommand::Pop(run) => (Kind::Pop, run),
+        NodeCommand::CoreRelay(run) => (Kind::CoreRelay, run),
+        NodeCommand::Transceiver(run) => (Kind::Transceiver, run),
+    };
+    let NodeRun { node, die_with } = run;
+    if let Some(parent) = die_with
+        && let Err(error) = up::die_with(parent)
+    {
+        complain(&format!("firsthop: {error:#}"));
+        return ExitCode::FAILURE;
+    }
+    runtime::node::main_with(kind.command(), kind.start(), node)
 }
 
 fn make_certs(command: CertsCommand) -> Result<(), Failure> {
@@ -108,13 +128,13 @@ fn make_keys(command: KeysCommand) -> Result<(), Failure> {
         }
         KeysCommand::Rotate { file } => match keys::rotate(&file).map_err(refused)? {
             Rotation::Rotated { current, next } => say(&format!(
-                "Key {current} is current, key {next} is next. Copy {} to every PoP and transceiver; \
+                "Key {current} is current, key {next} is next. Copy {} to every node; \
                  `firsthop keys rotate --help` has the safe order.",
                 file.display()
             )),
             Rotation::NextAdded { next } => say(&format!(
                 "There was no next key: key {next} was added and nothing moved, because no node knows it yet. \
-                 Copy {} to every PoP and transceiver, then rotate again.",
+                 Copy {} to every node, then rotate again.",
                 file.display()
             )),
         },

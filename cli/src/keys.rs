@@ -26,7 +26,7 @@ becomes next. The file is replaced in one step; a running node notices within a 
 
 The safe order:
   1. `firsthop keys rotate hint.keys` on one machine.
-  2. Copy the file to every node of the network: PoPs and transceivers, in any order. What one node seals with the
+  2. Copy the file to every node of the network, in any order. What one node seals with the
      current key, a node that still has the older file opens with its next key.
   3. Rotate again only when every node has this file, and no sooner than the longest call lasts
      (network.hint_age_max_min of the topology): a call whose hint was sealed with a dropped key cannot be moved.";
@@ -172,7 +172,7 @@ fn parse(text: &str) -> anyhow::Result<Roles> {
 impl Roles {
     fn to_text(&self) -> String {
         let mut text = String::from(
-            "# Hint keys: <role> <id 0-15> <128-bit key>. The same file on every PoP and transceiver.\n",
+            "# Hint keys: <role> <id 0-15> <128-bit key>. The same file on every node.\n",
         );
         let roles = [
             ("previous", self.previous.as_ref()),

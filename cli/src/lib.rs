@@ -14,9 +14,11 @@
 pub mod args;
 pub mod certs;
 mod command;
+mod demo;
 pub mod files;
 pub mod keys;
 mod random;
 pub mod tempdir;
+mod up;
 
 pub use command::run;

@@ -205,4 +205,4 @@ fn key(text: &str, role: &str) -> String {
     line.strip_prefix(role).unwrap().to_owned()
 }
 
-const COMMANDS: [&str; 3] = ["certs", "keys", "topo"];
+const COMMANDS: [&str; 5] = ["up", "node", "certs", "keys", "topo"];
