@@ -2,12 +2,15 @@
 
 use std::fs;
 use std::io;
-use std::net::{SocketAddr, TcpListener, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, UdpSocket};
 
 use topology::Topology;
 
 /// Oldest kernel with `UDP_SEGMENT`.
 const KERNEL_MIN: (u32, u32) = (4, 18);
+
+/// Any port does.
+const DISCARD_PORT: u16 = 9;
 
 /// A socket that some node will bind.
 struct Need {
@@ -124,9 +127,23 @@ fn needs(topology: &Topology) -> Vec<Need> {
 
 fn probe(need: &Need) -> io::Result<()> {
     match need.kind {
-        Transport::Udp => UdpSocket::bind(need.at).map(drop),
-        Transport::Tcp => TcpListener::bind(need.at).map(drop),
+        Transport::Udp => UdpSocket::bind(need.at).map(drop)?,
+        Transport::Tcp => TcpListener::bind(need.at).map(drop)?,
     }
+    reach(need.at.ip())
+}
+
+/// Whether the kernel has a way to an address. An interface that is down keeps its addresses, and they can be bound.
+/// Connecting a UDP socket looks the way up and sends nothing.
+fn reach(ip: IpAddr) -> io::Result<()> {
+    if ip.is_unspecified() {
+        return Ok(());
+    }
+    let any: IpAddr = match ip {
+        IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    UdpSocket::bind((any, 0))?.connect((ip, DISCARD_PORT))
 }
 
 fn complaint(need: &Need, error: &io::Error) -> String {
@@ -139,11 +156,11 @@ fn complaint(need: &Need, error: &io::Error) -> String {
         format!(
             "{transport} {at}, which {by} needs, is in use by another program; is another `firsthop up` running?"
         )
-    } else if error.kind() != io::ErrorKind::AddrNotAvailable {
+    } else if !missing(error.kind()) {
         format!("{transport} {at}, which {by} needs: {error}")
     } else if at.is_ipv4() && at.ip().is_loopback() {
         format!(
-            "{}, which {by} needs, is not an address of this machine; is the loopback interface up \
+            "{}, which {by} needs, cannot be used on this machine; is the loopback interface up \
              (`ip link set lo up`) and does it have all of 127.0.0.0/8?",
             at.ip()
         )
@@ -153,6 +170,11 @@ fn complaint(need: &Need, error: &io::Error) -> String {
             at.ip()
         )
     }
+}
+
+/// The address is not there, or its interface is down.
+fn missing(kind: io::ErrorKind) -> bool {
+    kind == io::ErrorKind::AddrNotAvailable || kind == io::ErrorKind::NetworkUnreachable
 }
 
 #[cfg(test)]
@@ -182,9 +204,13 @@ mod tests {
             text(io::ErrorKind::AddrInUse),
             "UDP 127.0.31.1:3478, which PoP ams needs, is in use by another program; is another `firsthop up` running?"
         );
-        assert!(text(io::ErrorKind::AddrNotAvailable).starts_with(
-            "127.0.31.1, which PoP ams needs, is not an address of this machine; is the loopback interface up"
-        ));
+        for kind in [
+            io::ErrorKind::AddrNotAvailable,
+            io::ErrorKind::NetworkUnreachable,
+        ] {
+            let expected = "127.0.31.1, which PoP ams needs, cannot be used on this machine; is the loopback interface up";
+            assert!(text(kind).starts_with(expected), "{}", text(kind));
+        }
     }
 
     #[test]
