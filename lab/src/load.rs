@@ -369,13 +369,15 @@ impl<'a> Load<'a> {
 
     fn close(&mut self) -> anyhow::Result<()> {
         self.progress.closing.store(true, Ordering::Relaxed);
-        let now = clock::now();
         let farewell = self.plan.farewell;
+        // DELETE first: a session whose client has closed DTLS is gone before the request comes.
+        let ended = self.signaling.end(farewell == Farewell::Proper);
+        let now = clock::now();
         if matches!(farewell, Farewell::Proper | Farewell::CloseOnly) {
             self.sessions
                 .iter_mut()
                 .for_each(|session| session.close(now));
         }
-        self.signaling.end(farewell == Farewell::Proper)
+        ended
     }
 }
