@@ -16,6 +16,7 @@ pub mod bearer;
 mod body;
 mod cors;
 mod forward;
+pub mod fuzz;
 pub mod ingress;
 mod listen;
 mod metrics;
@@ -95,7 +96,6 @@ impl App {
     fn new(context: &NodeContext, engine: EngineHandle) -> anyhow::Result<Self> {
         let number = context.config.generation();
         let settings = Settings::new(&context.name, context.config.load())?;
-        let offers_per_s = settings.signaling().offers_per_s;
         Ok(Self {
             engine,
             node: context.name.clone(),
@@ -104,7 +104,7 @@ impl App {
                 number,
                 settings: Arc::new(settings),
             }),
-            offers: Mutex::new(Rate::new(offers_per_s, runtime::clock::now())),
+            offers: Mutex::new(Rate::new(runtime::clock::now())),
             forwards: Semaphore::new(forward::FORWARDS_MAX),
             random: SystemRandom::new(),
             metrics: Metrics::new(&context.metrics),

@@ -473,17 +473,18 @@ mod tests {
     #[tokio::test]
     async fn a_full_queue_is_busy() {
         let (handle, queue) = channel(|| {});
-        let waiting: Vec<_> = (0..QUEUE_LEN_MAX)
-            .map(|_| {
-                let handle = handle.clone();
-                tokio::spawn(async move { handle.end_by_id(1).await })
-            })
+        let mut asks: Vec<_> = (0..=QUEUE_LEN_MAX)
+            .map(|_| Box::pin(handle.end_by_id(1)))
             .collect();
-        tokio::task::yield_now().await;
-        assert_eq!(handle.end_by_id(1).await, Err(SessionError::Busy));
+        let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+        let last = asks.pop().unwrap();
+        for ask in &mut asks {
+            assert!(ask.as_mut().poll(&mut context).is_pending());
+        }
+        assert_eq!(last.await, Err(SessionError::Busy));
         drop(queue);
-        for task in waiting {
-            assert_eq!(task.await.unwrap(), Err(SessionError::Busy));
+        for ask in asks {
+            assert_eq!(ask.await, Err(SessionError::Busy));
         }
     }
 

@@ -143,6 +143,7 @@ mod tests {
     const NOW: u64 = 1_800_000_000;
 
     #[test]
+    #[expect(clippy::too_many_lines, reason = "one table")]
     fn table() {
         use Refusal::{Expired, Invalid, NoToken, NotYet};
         let hs256 = r#"{"alg":"HS256","typ":"JWT"}"#;

@@ -1,22 +1,22 @@
-//! A token bucket. Time is an argument.
+//! A rate with a burst, as one instant (the generic cell rate algorithm). Time is an argument.
 
 use std::time::{Duration, Instant};
+
+/// The burst is what the rate lets through in as long.
+const BURST: Duration = Duration::from_secs(1);
 
 /// Lets `per_s` through each second, and a burst of as many.
 #[derive(Debug)]
 pub(super) struct Rate {
-    tokens: f64,
-    filled_at: Instant,
+    /// When everything let through so far would be through at the sustained rate.
+    through_at: Instant,
 }
 
 impl Rate {
-    /// A full bucket.
+    /// Nothing let through yet.
     #[must_use]
-    pub(super) fn new(per_s: u32, now: Instant) -> Self {
-        Self {
-            tokens: f64::from(per_s),
-            filled_at: now,
-        }
+    pub(super) const fn new(now: Instant) -> Self {
+        Self { through_at: now }
     }
 
     /// Takes one. `per_s` is passed each time because a reload may change it.
@@ -24,16 +24,13 @@ impl Rate {
     /// # Errors
     /// How long to wait until there is one.
     pub(super) fn take(&mut self, per_s: u32, now: Instant) -> Result<(), Duration> {
-        let per_s = f64::from(per_s.max(1));
-        let elapsed = now.saturating_duration_since(self.filled_at);
-        self.tokens = (self.tokens + elapsed.as_secs_f64() * per_s).min(per_s);
-        self.filled_at = now;
-        if self.tokens >= 1.0 {
-            self.tokens -= 1.0;
-            Ok(())
-        } else {
-            Err(Duration::from_secs_f64((1.0 - self.tokens) / per_s))
+        let through_at = self.through_at.max(now) + BURST / per_s.max(1);
+        let ahead = through_at.saturating_duration_since(now);
+        if ahead > BURST {
+            return Err(ahead - BURST);
         }
+        self.through_at = through_at;
+        Ok(())
     }
 }
 
@@ -45,7 +42,7 @@ mod tests {
     #[test]
     fn burst_then_sustained() {
         let start = Instant::now();
-        let mut rate = Rate::new(10, start);
+        let mut rate = Rate::new(start);
         let passed = (0..50).filter(|_| rate.take(10, start).is_ok()).count();
         assert_eq!(passed, 10);
         let passed = (1..=500)
@@ -62,11 +59,12 @@ mod tests {
     #[test]
     fn idle_time_does_not_pile_up_and_zero_is_one() {
         let start = Instant::now();
-        let mut rate = Rate::new(2, start);
+        let mut rate = Rate::new(start);
         let later = start + Duration::from_secs(3600);
         assert_eq!((0..9).filter(|_| rate.take(2, later).is_ok()).count(), 2);
-        let mut rate = Rate::new(0, start);
-        assert!(rate.take(0, start).is_err());
+        let mut rate = Rate::new(start);
+        assert!(rate.take(0, start).is_ok());
+        assert_eq!(rate.take(0, start), Err(Duration::from_secs(1)));
         assert!(rate.take(0, later).is_ok());
     }
 }
