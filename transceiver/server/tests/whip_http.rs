@@ -18,7 +18,7 @@ use ring::hmac;
 use serde_json::json;
 use transceiver::engine::handle::{EngineLoad, OfferError};
 
-use whip::client::{Response, connect, http, raw, read_response};
+use whip::client::{Response, connect, http, raw, read_one, read_response};
 use whip::node::{Network, Node};
 use whip::{OFFER, SDP, SDPFRAG, VIDEO_OFFER, fragment};
 
@@ -490,6 +490,19 @@ fn a_client_that_asks_first_sends_nothing() {
     response.is_problem(413);
 }
 
+/// A head that is too long is refused by the HTTP layer, before there is a request to have a problem with.
+#[test]
+fn heads_are_bounded() {
+    let network = Network::new(1);
+    let node = network.start(1);
+    let long = format!("X: {}\r\n", "x".repeat(20_000));
+    let many: String = (0..70).map(|n| format!("X-{n}: x\r\n")).collect();
+    for headers in [long, many] {
+        let head = format!("POST /whip HTTP/1.1\r\nHost: t\r\n{headers}\r\n");
+        assert_eq!(raw(node.whip, head.as_bytes()).status, 431);
+    }
+}
+
 /// Neither a slow head nor a slow body holds a place for ever.
 #[test]
 fn slow_clients() {
@@ -622,22 +635,6 @@ fn session(node: &Node) -> String {
     assert_eq!(created.status, 201);
     let location = created.header("location").unwrap();
     location.strip_prefix("/eu").unwrap().to_owned()
-}
-
-/// Reads one response of a connection that stays open; gives its status.
-fn read_one(stream: &mut std::net::TcpStream) -> u16 {
-    let mut bytes = Vec::new();
-    let mut byte = [0];
-    while !bytes.ends_with(b"\r\n\r\n") {
-        stream.read_exact(&mut byte).unwrap();
-        bytes.push(byte[0]);
-    }
-    let head = String::from_utf8(bytes).unwrap().to_ascii_lowercase();
-    let len = head.split("content-length: ").nth(1).unwrap();
-    let len: usize = len.lines().next().unwrap().parse().unwrap();
-    let mut body = vec![0; len];
-    stream.read_exact(&mut body).unwrap();
-    head.split(' ').nth(1).unwrap().parse().unwrap()
 }
 
 fn jwt(secret: &[u8], exp: u64) -> String {

@@ -103,3 +103,19 @@ fn parse(text: &str) -> Response {
         body: body.to_owned(),
     }
 }
+
+/// Reads one response of a connection that stays open; gives its status.
+pub(crate) fn read_one(stream: &mut TcpStream) -> u16 {
+    let mut bytes = Vec::new();
+    let mut byte = [0];
+    while !bytes.ends_with(b"\r\n\r\n") {
+        stream.read_exact(&mut byte).unwrap();
+        bytes.push(byte[0]);
+    }
+    let head = String::from_utf8(bytes).unwrap().to_ascii_lowercase();
+    let len = head.split("content-length: ").nth(1).unwrap();
+    let len: usize = len.lines().next().unwrap().parse().unwrap();
+    let mut body = vec![0; len];
+    stream.read_exact(&mut body).unwrap();
+    head.split(' ').nth(1).unwrap().parse().unwrap()
+}

@@ -224,7 +224,7 @@ impl Drop for ScratchDir {
 }
 
 /// An address nobody listens on.
-fn free_addr() -> SocketAddr {
+pub(crate) fn free_addr() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     listener.local_addr().unwrap()
 }
