@@ -128,7 +128,7 @@ fn bad_offers() {
 /// Sessions whose client never comes are bounded, and their places come back.
 #[test]
 fn pending_sessions() {
-    let node = RealNode::start(json!({ "pending_max": 3, "pending_ttl_s": 1 }));
+    let node = RealNode::start(json!({ "pending_max": 3, "pending_ttl_s": 3 }));
     let post = || node.post("/whip", OFFER).status;
     assert_eq!([post(), post(), post(), post()], [201, 201, 201, 503]);
     let refused = node.post("/whip", OFFER);

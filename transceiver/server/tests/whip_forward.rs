@@ -126,7 +126,7 @@ fn the_owner_is_down() {
     let response = http(one.whip, "DELETE", &path, &[], "");
     response.is_problem(504);
     let took = runtime::clock::now() - started;
-    assert!(took.as_secs_f32() < 5.0, "{took:?}");
+    assert!(took.as_secs_f32() < 8.0, "{took:?}");
     drop(silent);
     // It is back, without the session.
     let _two = network.start(2);
