@@ -242,7 +242,7 @@ impl Worker {
                     0
                 }
             };
-            for (from, packet) in self.backbone_batch.iter() {
+            for (from, packet) in self.backbone_batch.drain() {
                 self.links.handle_packet(from, packet, at.instant);
             }
             self.take_datagrams(at);
