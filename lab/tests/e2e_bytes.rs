@@ -9,6 +9,7 @@ use std::time::Duration;
 use lab::fake_transceiver::FakeTransceiver;
 use lab::net::{Network, Shape};
 use lab::raw::Request;
+use lab::wait;
 use runtime::clock;
 use wire::hint::{Hint, KeyRing, Minute};
 use wire::record::{PAYLOAD_LEN_MAX, RecordHeader};
@@ -95,6 +96,9 @@ fn every_length_arrives_whole_both_ways() {
         packet(9),
         "what is too long does not arrive"
     );
-    assert_eq!(network.drops("p1", "too_long").unwrap(), 1.0);
+    wait::until_true("the drop to be counted", SOON, || {
+        network.drops("p1", "too_long").unwrap() == 1.0
+    })
+    .unwrap();
     assert_ne!(flow.relay.port(), 0);
 }
