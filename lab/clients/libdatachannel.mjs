@@ -91,14 +91,10 @@ function echoChannel(pc) {
   return state;
 }
 
-// The offer, with every candidate in it.
-function offer(pc) {
-  return new Promise((resolve) => {
-    pc.onGatheringStateChange((state) => {
-      if (state === 'complete') resolve(pc.localDescription().sdp);
-    });
-    pc.setLocalDescription();
-  });
+// The offer, with every candidate in it. Making the channel has started gathering, which may be over by now.
+async function offer(pc) {
+  await until(() => pc.gatheringState() === 'complete', CONNECT_MS_MAX, () => `gathering is ${pc.gatheringState()}`);
+  return pc.localDescription().sdp;
 }
 
 async function until(condition, ms_max, describe) {

@@ -54,7 +54,7 @@ pub struct Plan {
 /// How a client takes its leave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Farewell {
-    /// DTLS close, then `DELETE`: a page that hangs up.
+    /// `DELETE`, then DTLS close: a page that hangs up.
     Proper,
     /// DTLS close only: a page that is closed.
     CloseOnly,

@@ -73,9 +73,10 @@ fn bad_integrity_gets_nothing_and_ends_nothing() {
     });
     target.assert_silent(|target, id| Request::check(id, target.ufrag.as_bytes()));
     assert_eq!(target.network.sessions("t1").unwrap().len(), 1);
-    let drops = target.network.metrics("t1").unwrap();
-    let drops = drops.by_label("firsthop_transceiver_drops_total", "reason");
-    assert!(drops.values().sum::<f64>() >= 200.0, "{drops:?}");
+    wait::until_true("the refusals to be counted", SOON, || {
+        target.network.drops("t1", "bad_integrity").unwrap() == 200.0
+    })
+    .unwrap();
     target.session.close().unwrap();
     target.network.wait_no_sessions("t1").unwrap();
 }
