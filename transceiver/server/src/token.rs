@@ -13,7 +13,7 @@
 //! The owner is sealed exactly like the hint in a ufrag, so any transceiver of the region opens it without a
 //! registry, clients learn nothing of the topology, and a URL lives as long as a hint does: any live key of the
 //! ring opens it, two rotations retire it. The session key is the capability; the hint only routes, which is why
-//! its age is not looked at. This module does not know whether the session exists.
+//! its age is not looked at, and why the owner itself takes the key without it. This module does not know whether the session exists.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -78,12 +78,27 @@ impl Token {
             };
         }
         let hint = ring.open(&ufrag).map_err(|_| UnknownToken)?;
-        let key = URL_SAFE_NO_PAD.decode(key).map_err(|_| UnknownToken)?;
         Ok(Self {
             owner: hint.owner,
-            key: SessionKey(key.try_into().map_err(|_| UnknownToken)?),
+            key: session_key(key)?,
         })
     }
+
+    /// The session key alone, whatever sealed the rest: a session may outlive the key that sealed its URL, and its owner
+    /// needs no route to itself.
+    ///
+    /// # Errors
+    /// [`UnknownToken`].
+    pub fn key_of(segment: &str) -> Result<SessionKey, UnknownToken> {
+        let split = segment.as_bytes().split_at_checked(UFRAG_LEN);
+        let (_, key) = split.ok_or(UnknownToken)?;
+        session_key(key)
+    }
+}
+
+fn session_key(encoded: &[u8]) -> Result<SessionKey, UnknownToken> {
+    let key = URL_SAFE_NO_PAD.decode(encoded).map_err(|_| UnknownToken)?;
+    Ok(SessionKey(key.try_into().map_err(|_| UnknownToken)?))
 }
 
 #[cfg(test)]
@@ -135,6 +150,7 @@ mod tests {
         assert_eq!(Token::open(&kept, &segment), Ok(TOKEN));
         let gone = KeyRing::parse(&format!("previous 2 {}\ncurrent 3 {}", hex(2), hex(3))).unwrap();
         assert_eq!(Token::open(&gone, &segment), Err(UnknownToken));
+        assert_eq!(Token::key_of(&segment), Ok(TOKEN.key));
     }
 
     #[test]
