@@ -163,6 +163,14 @@ impl Network {
         nodes.map(|node| node.name.as_str())
     }
 
+    /// Starts a node and does not wait for it.
+    ///
+    /// # Errors
+    /// It runs already, or its program is not there.
+    pub fn spawn_node(&mut self, name: &str) -> anyhow::Result<()> {
+        self.node_mut(name).spawn()
+    }
+
     /// Starts a node that was stopped, or never started, and waits until it is ready.
     ///
     /// # Errors
@@ -173,11 +181,11 @@ impl Network {
         self.wait_ready(index)
     }
 
-    /// Starts a node that must refuse to start, and returns the line it says so with.
+    /// Starts a node that must refuse to start with this exit code, and returns the line it says so with.
     ///
     /// # Errors
-    /// It starts, ends with another code than 2, or says more or less than one line.
-    pub fn refusal(&mut self, name: &str) -> anyhow::Result<String> {
+    /// It starts, ends otherwise, or says more or less than one line.
+    pub fn refusal(&mut self, name: &str, code: i32) -> anyhow::Result<String> {
         let node = self.node_mut(name);
         let said_before = node.log().len();
         node.spawn()?;
@@ -187,7 +195,7 @@ impl Network {
         let said = log.get(said_before..).unwrap_or_default();
         let lines: Vec<_> = said.lines().filter(|line| !line.starts_with('{')).collect();
         match (status.code(), lines.as_slice()) {
-            (Some(2), [line]) => Ok((*line).to_owned()),
+            (Some(found), [line]) if found == code => Ok((*line).to_owned()),
             _ => bail!("{name} ended with {status} and said {said:?}"),
         }
     }

@@ -102,3 +102,27 @@ fn every_length_arrives_whole_both_ways() {
     .unwrap();
     assert_ne!(flow.relay.port(), 0);
 }
+
+#[test]
+fn a_restarted_pop_delivers_downlink_before_it_has_heard_of_anyone() {
+    let mut network = Network::prepare(&Shape::default(), |_| {}).unwrap();
+    for node in ["r1", "r2", "p1"] {
+        network.start_node(node).unwrap();
+    }
+    let mut transceiver = FakeTransceiver::bind(network.topology(), "t1").unwrap();
+    let flow = commit(&network, &mut transceiver);
+    network.kill("p1").unwrap();
+    network.start_node("p1").unwrap();
+    let down = packet(200);
+    transceiver.send(flow.relay, flow.header, &down).unwrap();
+    assert_eq!(receive(&flow.client), down);
+    // That was enough to know whose client it is: no STUN check is needed.
+    let up = packet(100);
+    flow.client.send(&up).unwrap();
+    assert_eq!(transceiver.receive().unwrap().2, up);
+    wait::until_true("the flow to be counted", SOON, || {
+        let metrics = network.metrics("p1").unwrap();
+        metrics.sum("firsthop_pop_flows_made_total", &[("by", "downlink")]) == 1.0
+    })
+    .unwrap();
+}
