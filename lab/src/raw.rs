@@ -2,7 +2,7 @@
 //!
 //! The encoder is the lab's own (RFC 8489 §5, §14.5, §14.7), so that a mistake in `wire` cannot hide behind itself.
 
-use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::time::Duration;
 
 use anyhow::Context;
@@ -120,7 +120,11 @@ impl RawClient {
     /// # Errors
     /// No socket is left, or the address is unreachable.
     pub fn connect(ingress: SocketAddr) -> anyhow::Result<Self> {
-        let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).context("binding a raw client")?;
+        let own: IpAddr = match ingress {
+            SocketAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
+            SocketAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
+        };
+        let socket = UdpSocket::bind((own, 0)).context("binding a raw client")?;
         socket.connect(ingress)?;
         Ok(Self {
             socket,

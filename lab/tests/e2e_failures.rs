@@ -43,6 +43,31 @@ fn calls_outlive_the_death_of_their_pop() {
 }
 
 #[test]
+fn calls_outlive_the_death_of_a_pop_of_several_workers() {
+    let shape = Shape {
+        workers: 2,
+        ..Shape::default()
+    };
+    let mut network = Network::start(&shape).unwrap();
+    let load = calls(&network);
+    let workers = network.state("p1").unwrap()["workers"]
+        .as_array()
+        .unwrap()
+        .clone();
+    assert_eq!(workers.len(), 2);
+    assert!(
+        workers
+            .iter()
+            .all(|worker| worker["flows"].as_u64() > Some(0)),
+        "{workers:?}"
+    );
+    network.kill("p1").unwrap();
+    network.start_node("p1").unwrap();
+    load.wait_received(3 * SECOND, SOON).unwrap();
+    assert_eq!(load.stop().unwrap().sessions_lost, 0);
+}
+
+#[test]
 fn the_death_of_a_core_relay_is_a_gap_of_less_than_a_second() {
     let mut network = Network::start(&Shape::default()).unwrap();
     let load = calls(&network);

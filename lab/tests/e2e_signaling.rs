@@ -2,8 +2,12 @@
 
 #![cfg(test)]
 
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::time::Duration;
+
 use lab::http::{self, Response};
 use lab::net::{Network, Shape, bearer};
+use lab::raw::RawClient;
 use lab::whip::{FRAGMENT, SDP, Session, bare_offer, post};
 use runtime::clock;
 
@@ -198,6 +202,20 @@ fn pending_sessions_are_bounded() {
     network.wait_no_sessions("t1").unwrap();
 }
 
+/// Addresses of the answer's candidates, in order.
+fn candidates(session: &Session) -> Vec<String> {
+    let lines = session.answer.lines();
+    let candidates = lines.filter_map(|line| line.strip_prefix("a=candidate:"));
+    let mut found: Vec<_> = candidates
+        .map(|candidate| {
+            let fields: Vec<_> = candidate.split(' ').collect();
+            SocketAddr::new(fields[4].parse().unwrap(), fields[5].parse().unwrap()).to_string()
+        })
+        .collect();
+    found.dedup();
+    found
+}
+
 #[test]
 fn the_answer_advertises_ingress_addresses_only() {
     let shape = Shape {
@@ -205,23 +223,42 @@ fn the_answer_advertises_ingress_addresses_only() {
         ..Shape::default()
     };
     let network = Network::start(&shape).unwrap();
-    let candidates = |whip: &str| -> Vec<String> {
+    let advertised = |whip: &str| {
         let session = Session::open(whip, &bare_offer(), None).unwrap();
         session.close().unwrap();
-        let lines = session.answer.lines();
-        let candidates = lines.filter_map(|line| line.strip_prefix("a=candidate:"));
-        let mut found: Vec<_> = candidates
-            .map(|candidate| {
-                let fields: Vec<_> = candidate.split(' ').collect();
-                format!("{}:{}", fields[4], fields[5])
-            })
-            .collect();
-        found.dedup();
-        found
+        candidates(&session)
     };
     let ingress = |pop: &str| network.ingress(pop).to_string();
-    let all = candidates(&network.whip("t1"));
+    let all = advertised(&network.whip("t1"));
     assert_eq!(all, [ingress("p1"), ingress("p2"), ingress("p3")]);
-    let chosen = candidates(&format!("{}?pop=p2", network.whip("t1")));
+    let chosen = advertised(&format!("{}?pop=p2", network.whip("t1")));
     assert_eq!(chosen, [ingress("p2")]);
+}
+
+#[test]
+fn both_families_are_advertised_and_answer() {
+    let network = Network::start_with(&Shape::default(), |topology| {
+        let pop = &mut topology.pops[0];
+        // Loopback has one IPv6 address, so the port is what makes it this run's own.
+        let IpAddr::V4(address) = pop.backbone else {
+            panic!("the lab's backbone is IPv4")
+        };
+        let port = 20_000 + u16::from(address.octets()[1]);
+        pop.ingress.push((Ipv6Addr::LOCALHOST, port).into());
+    })
+    .unwrap();
+    let session = Session::open(&network.whip("t1"), &bare_offer(), None).unwrap();
+    let ingress = &network.topology().pops[0].ingress;
+    let expected: Vec<_> = ingress.iter().map(SocketAddr::to_string).collect();
+    assert_eq!(candidates(&session), expected);
+    let (ufrag, password) = (
+        session.attribute("ice-ufrag").unwrap(),
+        session.attribute("ice-pwd").unwrap(),
+    );
+    for ingress in ingress {
+        let mut client = RawClient::connect(*ingress).unwrap();
+        let answers = client.answers_until_check(ufrag, password, Duration::from_secs(5));
+        assert_eq!(answers.unwrap().len(), 1, "{ingress}");
+    }
+    session.close().unwrap();
 }
