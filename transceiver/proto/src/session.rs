@@ -1,4 +1,18 @@
 //! One session: its credentials, the paths that proved themselves, and when it was last heard.
+//!
+//! A path is a client address and the way back to it. What an authenticated packet moves:
+//!
+//! ```text
+//!                                   way back of its path                 selected path
+//! check with USE-CANDIDATE          always                               always
+//! check without                     same PoP and ingress, or the way     the selected one was silent for CHECK_MOVES_AFTER
+//!                                   was silent for CHECK_MOVES_AFTER
+//! SRTP, SRTCP                       always                               the selected one was silent for MEDIA_MOVES_AFTER
+//! ```
+//!
+//! The client controls: it nominates, and it sends media where it means to. A check without nomination may be one that only
+//! probes another PoP, so it moves nothing that works. Silence covers clients that do not nominate again after their NAT
+//! gave them another address.
 
 use std::time::{Duration, Instant};
 
@@ -11,6 +25,10 @@ use crate::verdict::ReturnPath;
 pub(crate) const PATHS_MAX: usize = 8;
 /// After an ICE restart the former credentials hold so long, or until the new ones are used.
 pub(crate) const FORMER_TTL: Duration = Duration::from_secs(30);
+/// Media moves a session to another of its paths when the selected one was silent so long: 50 packets of 20 ms.
+pub(crate) const MEDIA_MOVES_AFTER: Duration = Duration::from_secs(1);
+/// A check without nomination moves a session, or a way back, that was silent so long: two checks of a usual client.
+pub(crate) const CHECK_MOVES_AFTER: Duration = Duration::from_secs(5);
 
 /// How far a session has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,6 +59,20 @@ struct Path {
     client: ClientAddr,
     via: ReturnPath,
     heard: Instant,
+    /// When the last authenticated packet came through the PoP and ingress of `via`.
+    via_heard: Instant,
+}
+
+impl Path {
+    /// An authenticated packet came by `via`; `moves`: the client means this way, whatever worked before.
+    fn hear(&mut self, via: ReturnPath, moves: bool, now: Instant) {
+        self.heard = now;
+        let same_place = (self.via.tag.pop, self.via.tag.ingress) == (via.tag.pop, via.tag.ingress);
+        if moves || same_place || now >= self.via_heard + CHECK_MOVES_AFTER {
+            self.via = via;
+            self.via_heard = now;
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -94,9 +126,9 @@ impl Session {
         now: Instant,
     ) -> Checked {
         self.heard = Some(now);
-        let forgotten = self.touch(client, via, now);
+        let forgotten = self.learn(client, via, nominated, now);
         let connected = nominated && self.selected.is_none();
-        if nominated {
+        if nominated || self.selected_is_silent(CHECK_MOVES_AFTER, now) {
             self.selected = Some(client);
         }
         Checked {
@@ -105,10 +137,15 @@ impl Session {
         }
     }
 
-    fn touch(&mut self, client: ClientAddr, via: ReturnPath, now: Instant) -> Option<ClientAddr> {
-        if let Some(path) = self.paths.iter_mut().find(|path| path.client == client) {
-            path.via = via;
-            path.heard = now;
+    fn learn(
+        &mut self,
+        client: ClientAddr,
+        via: ReturnPath,
+        nominated: bool,
+        now: Instant,
+    ) -> Option<ClientAddr> {
+        if let Some(path) = self.path_mut(client) {
+            path.hear(via, nominated, now);
             return None;
         }
         let forgotten = if self.paths.len() >= PATHS_MAX {
@@ -120,8 +157,20 @@ impl Session {
             client,
             via,
             heard: now,
+            via_heard: now,
         });
         forgotten
+    }
+
+    /// Whether there is a selected path and nothing authenticated came by it for `time`.
+    fn selected_is_silent(&self, time: Duration, now: Instant) -> bool {
+        self.selected
+            .and_then(|selected| self.paths.iter().find(|path| path.client == selected))
+            .is_some_and(|path| now >= path.heard + time)
+    }
+
+    fn path_mut(&mut self, client: ClientAddr) -> Option<&mut Path> {
+        self.paths.iter_mut().find(|path| path.client == client)
     }
 
     fn forget_oldest(&mut self) -> Option<ClientAddr> {
@@ -136,10 +185,14 @@ impl Session {
 
     /// The media engine accepted a packet from `client`: it is alive, and reachable the way the packet came.
     pub(crate) fn authenticated(&mut self, client: ClientAddr, via: ReturnPath, now: Instant) {
-        if let Some(path) = self.paths.iter_mut().find(|path| path.client == client) {
-            path.via = via;
-            path.heard = now;
-            self.heard = Some(now);
+        let silent = self.selected_is_silent(MEDIA_MOVES_AFTER, now);
+        let Some(path) = self.path_mut(client) else {
+            return;
+        };
+        path.hear(via, true, now);
+        self.heard = Some(now);
+        if silent {
+            self.selected = Some(client);
         }
     }
 

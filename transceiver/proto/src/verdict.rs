@@ -89,12 +89,14 @@ drop_reasons! {
     NoPath = "no_path",
     /// A packet towards a client that fits no datagram even in fragments.
     Oversize = "oversize",
+    /// What a backend sent was more than may wait, or the media engine did not take it.
+    BackendRefused = "backend_refused",
     /// The kernel refused to send to the core relay.
     SendFailed = "send_failed",
 }
 
 /// Size of an array indexed by reason; at least `DropReason::ALL.len()`.
-pub const DROP_REASONS: usize = 16;
+pub const DROP_REASONS: usize = 20;
 
 const _: () = assert!(DropReason::ALL.len() <= DROP_REASONS);
 

@@ -86,6 +86,17 @@ impl World {
         self.packet(&packet, client, via)
     }
 
+    /// A good check that does not nominate.
+    fn probe(&mut self, local: &LocalCredentials, client: ClientAddr, via: ReturnPath) {
+        let mut packet = Vec::new();
+        let username = format!("{}:{PEER}", local.ufrag.as_str());
+        Builder::new(&mut packet, 1, &[2; 12])
+            .attribute(6, username.as_bytes())
+            .finish(local.password.as_bytes());
+        let verdict = self.packet(&packet, client, via);
+        assert!(matches!(verdict, Verdict::Answer { .. }));
+    }
+
     fn packet(&mut self, packet: &[u8], client: ClientAddr, via: ReturnPath) -> Verdict {
         self.sessions.handle_packet(via, client, packet, self.now)
     }
@@ -342,6 +353,77 @@ fn only_authenticated_packets_move_the_return_path() {
 }
 
 #[test]
+fn a_check_without_nomination_moves_nothing_that_works() {
+    let mut world = World::new();
+    let (slot, local) = world.create();
+    world.check(&local, client(1), via(1));
+    // The client probes another PoP from the same address, and another of its addresses.
+    world.probe(&local, client(1), via(2));
+    world.probe(&local, client(2), via(2));
+    assert_eq!(world.sessions.selected(slot), Some((client(1), via(1))));
+    // A relay of the same PoP takes over: any authenticated packet says so.
+    let other_relay = ReturnPath {
+        relay: SocketAddr::from(([127, 0, 1, 9], 7543)),
+        ..via(1)
+    };
+    world.probe(&local, client(1), other_relay);
+    assert_eq!(
+        world.sessions.selected(slot),
+        Some((client(1), other_relay))
+    );
+}
+
+#[test]
+fn a_way_back_that_fell_silent_follows_the_next_check() {
+    let mut world = World::new();
+    let (slot, local) = world.create();
+    world.check(&local, client(1), via(1));
+    world.pass(Duration::from_secs(3));
+    world.probe(&local, client(1), via(2));
+    assert_eq!(world.sessions.selected(slot), Some((client(1), via(1))));
+    world.pass(Duration::from_secs(2));
+    world.probe(&local, client(1), via(2));
+    assert_eq!(world.sessions.selected(slot), Some((client(1), via(2))));
+}
+
+#[test]
+fn a_client_that_never_nominates_again_is_followed_after_a_rebind() {
+    let mut world = World::new();
+    let (slot, local) = world.create();
+    world.check(&local, client(1), via(1));
+    world.pass(Duration::from_millis(500));
+    world.probe(&local, client(2), via(1));
+    // Media from a path that is not selected, while the selected one was heard a moment ago: may be late packets.
+    world
+        .sessions
+        .handle_authenticated(slot, via(1), client(2), world.now);
+    assert_eq!(world.sessions.selected(slot), Some((client(1), via(1))));
+    world.pass(Duration::from_millis(500));
+    world
+        .sessions
+        .handle_authenticated(slot, via(1), client(2), world.now);
+    assert_eq!(world.sessions.selected(slot), Some((client(2), via(1))));
+    // Without media, checks alone do it after a longer silence.
+    world.pass(Duration::from_secs(5));
+    world.probe(&local, client(3), via(1));
+    assert_eq!(world.sessions.selected(slot), Some((client(3), via(1))));
+}
+
+#[test]
+fn before_nomination_no_path_is_selected() {
+    let mut world = World::new();
+    let (slot, local) = world.create();
+    world.probe(&local, client(1), via(1));
+    world.pass(Duration::from_secs(6));
+    world.probe(&local, client(1), via(1));
+    world
+        .sessions
+        .handle_authenticated(slot, via(1), client(1), world.now);
+    assert_eq!(world.sessions.selected(slot), None);
+    assert_eq!(world.sessions.phase(slot), Some(SessionPhase::Bound));
+}
+
+#[test]
 fn a_spoofed_check_cannot_take_an_address_away() {
     let mut world = World::new();
     let (victim, local) = world.create();
@@ -426,7 +508,9 @@ fn paths_are_bounded_and_the_selected_one_stays() {
         .attribute(6, username.as_bytes())
         .finish(local.password.as_bytes());
     for port in 2..200 {
-        world.pass(Duration::from_millis(100));
+        if port % 6 == 0 {
+            world.pass(Duration::from_millis(100));
+        }
         assert!(matches!(
             world.packet(&plain, client(port), via(1)),
             Verdict::Answer { .. }

@@ -68,6 +68,11 @@ impl Outbox {
         }
     }
 
+    /// What was more than may wait, since the last call.
+    pub(crate) fn take_refused(&mut self) -> u64 {
+        std::mem::take(&mut self.refused)
+    }
+
     pub(crate) fn next_frame(&mut self) -> Option<Frame> {
         self.frames.pop_front()
     }

@@ -19,6 +19,8 @@ mod relays;
 mod requests;
 pub mod sdp;
 mod state;
+#[cfg(test)]
+mod tests;
 mod worker;
 
 pub(crate) use state::Board;

@@ -9,6 +9,10 @@
 //! client ──DTLS, SRTP──────────────────────────────► Peer::handle_packet ───────► rtc ──► backend
 //! ```
 
+#[cfg(test)]
+pub(crate) mod client;
+mod stream;
+
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
@@ -45,6 +49,7 @@ use wire::stun::{Class, PacketKind};
 
 use crate::backend::{Backend, Channel, Frame, Message, Outbox};
 use crate::engine::sdp::{VIRTUAL_PASSWORD, VIRTUAL_UFRAG};
+use crate::peer::stream::{Arrival, Inbound, Outbound};
 
 /// Where `rtc` believes it is (TEST-NET-1, RFC 5737).
 const VIRTUAL_LOCAL: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)), 9);
@@ -147,7 +152,8 @@ pub struct Peer {
     stun: Vec<u8>,
     counters: PeerCounters,
     state: RTCPeerConnectionState,
-    highest_sequence: Option<u16>,
+    inbound: Inbound,
+    outbound: Outbound,
 }
 
 /// Figures of one connection.
@@ -159,12 +165,14 @@ pub struct PeerCounters {
     pub rtp_out: u64,
     /// RTP packets that did not come in their turn, from gaps in sequence numbers; late ones are taken off again.
     pub rtp_lost: u64,
+    /// RTP packets of streams beside the voice; the backend does not hear them.
+    pub rtp_other: u64,
     /// Data-channel messages received.
     pub messages_in: u64,
     /// Data-channel messages sent.
     pub messages_out: u64,
-    /// What a full buffer or a channel that is not open cost.
-    pub outbox_refused: u64,
+    /// What a full buffer or a channel that is not open cost of what the backend sent.
+    pub backend_refused: u64,
 }
 
 impl Peer {
@@ -203,7 +211,8 @@ impl Peer {
             stun: Vec::new(),
             counters: PeerCounters::default(),
             state: RTCPeerConnectionState::New,
-            highest_sequence: None,
+            inbound: Inbound::default(),
+            outbound: Outbound::default(),
         };
         peer.pc
             .set_remote_description(now, RTCSessionDescription::offer(offer)?)?;
@@ -276,12 +285,14 @@ impl Peer {
         backend: &mut dyn Backend,
         now: Instant,
     ) -> Taken {
-        if !self.read(packet, now) {
-            return Taken::Refused;
-        }
-        match self.drain(backend, now) {
-            true => Taken::Authenticated,
-            false => Taken::Processed,
+        let read = self.read(packet, now);
+        let authenticated = self.drain(backend, now);
+        // `rtc` tells no error of SRTP: RTP that it does not hand out, it did not accept. Some RTCP it keeps to itself.
+        let rtp = PacketKind::of(packet) == PacketKind::Rtp && !is_rtcp(packet);
+        match (read, authenticated) {
+            (true, true) => Taken::Authenticated,
+            (true, false) if !rtp => Taken::Processed,
+            (true, false) | (false, _) => Taken::Refused,
         }
     }
 
@@ -309,7 +320,7 @@ impl Peer {
     fn drain(&mut self, backend: &mut dyn Backend, now: Instant) -> bool {
         let mut authenticated = false;
         while let Some(TaggedRTCMessage { message, .. }) = self.pc.poll_read() {
-            authenticated |= self.take(message, backend);
+            authenticated |= self.take(message, backend, now);
         }
         while let Some(event) = self.pc.poll_event() {
             if let RTCPeerConnectionEvent::OnConnectionStateChangeEvent(state) = event {
@@ -326,19 +337,10 @@ impl Peer {
         authenticated
     }
 
-    fn take(&mut self, message: RTCMessage, backend: &mut dyn Backend) -> bool {
+    fn take(&mut self, message: RTCMessage, backend: &mut dyn Backend, now: Instant) -> bool {
         match message {
             RTCMessage::RtpPacket(_, packet) => {
-                self.counters.rtp_in += 1;
-                self.count_gap(packet.header.sequence_number);
-                let frame = Frame {
-                    payload_type: packet.header.payload_type,
-                    sequence: packet.header.sequence_number,
-                    timestamp: packet.header.timestamp,
-                    marker: packet.header.marker,
-                    payload: packet.payload,
-                };
-                backend.handle_audio(frame, &mut self.outbox);
+                self.take_rtp(packet, backend, now);
                 true
             }
             RTCMessage::DataChannelMessage(channel, message) => {
@@ -356,28 +358,43 @@ impl Peer {
         }
     }
 
-    /// RFC 3550 §A.3 in small: a jump forward counts what it skipped, a late packet gives one back.
-    fn count_gap(&mut self, sequence: u16) {
-        let Some(highest) = self.highest_sequence else {
-            self.highest_sequence = Some(sequence);
-            return;
-        };
-        let ahead = sequence.wrapping_sub(highest).cast_signed();
-        if ahead > 0 {
-            self.counters.rtp_lost += u64::from(ahead.unsigned_abs()) - 1;
-            self.highest_sequence = Some(sequence);
-        } else if ahead < 0 {
-            self.counters.rtp_lost = self.counters.rtp_lost.saturating_sub(1);
+    fn take_rtp(&mut self, packet: rtc::rtp::Packet, backend: &mut dyn Backend, now: Instant) {
+        let header = &packet.header;
+        self.counters.rtp_in += 1;
+        match self
+            .inbound
+            .handle_packet(header.ssrc, header.sequence_number, now)
+        {
+            Arrival::Ahead(missing) => self.counters.rtp_lost += u64::from(missing),
+            Arrival::Late => {
+                self.counters.rtp_lost = self.counters.rtp_lost.saturating_sub(1);
+            }
+            Arrival::Other => {
+                self.counters.rtp_other += 1;
+                return;
+            }
         }
+        let frame = Frame {
+            payload_type: header.payload_type,
+            sequence: header.sequence_number,
+            timestamp: header.timestamp,
+            marker: header.marker,
+            payload: packet.payload,
+        };
+        backend.handle_audio(frame, &mut self.outbox);
     }
 
     fn empty_outbox(&mut self, now: Instant) {
+        self.counters.backend_refused += self.outbox.take_refused();
         while let Some(frame) = self.outbox.next_frame() {
+            let stream = self.inbound.number();
+            let (sequence_number, timestamp) =
+                self.outbound.map(stream, frame.sequence, frame.timestamp);
             let header = rtc::rtp::header::Header {
                 version: 2,
                 payload_type: frame.payload_type,
-                sequence_number: frame.sequence,
-                timestamp: frame.timestamp,
+                sequence_number,
+                timestamp,
                 marker: frame.marker,
                 ssrc: self.ssrc,
                 ..Default::default()
@@ -391,12 +408,12 @@ impl Peer {
                 .rtp_sender(self.sender)
                 .is_some_and(|mut sender| sender.write_rtp(now, packet).is_ok());
             self.counters.rtp_out += u64::from(sent);
-            self.counters.outbox_refused += u64::from(!sent);
+            self.counters.backend_refused += u64::from(!sent);
         }
         while let Some(message) = self.outbox.next_message() {
             let sent = self.send_message(message, now);
             self.counters.messages_out += u64::from(sent);
-            self.counters.outbox_refused += u64::from(!sent);
+            self.counters.backend_refused += u64::from(!sent);
         }
     }
 
@@ -423,6 +440,8 @@ impl Peer {
                 self.answer_virtual(&datagram.message, now);
             } else if self.datagrams.len() < DATAGRAMS_MAX {
                 self.datagrams.push_back(datagram.message.freeze());
+            } else {
+                self.counters.backend_refused += 1;
             }
         }
     }
@@ -495,6 +514,11 @@ impl Peer {
     pub const fn counters(&self) -> PeerCounters {
         self.counters
     }
+}
+
+/// RFC 5761 §4: RTCP packet types are 192..=223 where RTP has its payload type.
+fn is_rtcp(packet: &[u8]) -> bool {
+    matches!(packet.get(1), Some(192..=223))
 }
 
 fn track(ssrc: u32) -> MediaStreamTrack {

@@ -7,13 +7,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use runtime::clock;
-use runtime::node::Config;
 use topology::{Region, Topology, Transceiver};
 use transceiver_proto::{
     Command, Config as SessionsConfig, DropReason, Drops, EndReason, Limits, ReturnPath, Sessions,
     Slot, Verdict,
 };
-use wire::hint::Minute;
+use wire::hint::{KeyRing, Minute};
 use wire::reassembly::{Reassembled, Reassembler};
 use wire::record::{DatagramKind, Record, Records, open_datagram};
 use wire::{ClientAddr, Owner};
@@ -29,6 +28,8 @@ use crate::peer::{PeerFactory, Taken};
 const VANISH_AFTER: Duration = Duration::from_secs(20);
 /// Split packets that wait for their parts at most.
 const REASSEMBLY_MAX: u16 = 256;
+/// A timer that is due already fires after this: a connection that asks again and again cannot stop the others.
+const TIMER_MIN: Duration = Duration::from_millis(1);
 /// How long a part waits for the others.
 const REASSEMBLY_TTL: Duration = Duration::from_millis(500);
 
@@ -44,6 +45,8 @@ pub(crate) struct Core {
     pub(crate) last_id: u64,
     timers: BinaryHeap<Reverse<(Instant, Slot, u64)>>,
     reassembler: Reassembler,
+    /// Packets the reassembler gave up, as far as they are counted.
+    given_up: u64,
     pub(crate) relays: Relays,
     pub(crate) egress: Egress,
     pub(crate) factory: PeerFactory,
@@ -53,6 +56,17 @@ pub(crate) struct Core {
     pub(crate) ended: Ended,
     pub(crate) packets_in: u64,
     pub(crate) bytes_in: u64,
+    pub(crate) media: Media,
+}
+
+/// What connections count, of all sessions there were.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Media {
+    pub(crate) rtp_in: u64,
+    pub(crate) rtp_out: u64,
+    pub(crate) rtp_lost: u64,
+    pub(crate) messages_in: u64,
+    pub(crate) messages_out: u64,
 }
 
 /// Sessions that ended, by reason.
@@ -66,9 +80,9 @@ pub(crate) struct Ended {
 
 impl Core {
     pub(crate) fn new(
-        config: &Config,
-        region: &Region,
-        node: &Transceiver,
+        topology: &Topology,
+        keys: &Arc<KeyRing>,
+        (region, node): (&Region, &Transceiver),
     ) -> anyhow::Result<Self> {
         let random = Random::new();
         let seed = |what| {
@@ -87,8 +101,8 @@ impl Core {
         };
         let sessions = Sessions::new(SessionsConfig {
             owner,
-            limits: limits(&config.topology),
-            keys: Arc::clone(&config.credentials.hint_keys),
+            limits: limits(topology),
+            keys: Arc::clone(keys),
             hash_seed: seed("the session table")?,
         });
         Ok(Self {
@@ -102,8 +116,9 @@ impl Core {
             last_id: 0,
             timers: BinaryHeap::new(),
             reassembler: Reassembler::new(REASSEMBLY_MAX, REASSEMBLY_TTL, seed("reassembly")?),
-            relays: Relays::new(&config.topology, region),
-            egress: Egress::new(owner, config.topology.network.link.datagram_len_max()),
+            given_up: 0,
+            relays: Relays::new(topology, region),
+            egress: Egress::new(owner, topology.network.link.datagram_len_max()),
             factory: PeerFactory::new()?,
             random,
             draining: false,
@@ -111,15 +126,15 @@ impl Core {
             ended: Ended::default(),
             packets_in: 0,
             bytes_in: 0,
+            media: Media::default(),
         })
     }
 
     /// Takes over what a reload may change: limits, keys, core relays, names.
-    pub(crate) fn reload(&mut self, config: &Config, region: &Region) {
-        self.sessions.set_limits(limits(&config.topology));
-        self.relays = Relays::new(&config.topology, region);
-        self.sessions
-            .set_keys(Arc::clone(&config.credentials.hint_keys));
+    pub(crate) fn reload(&mut self, topology: &Topology, keys: &Arc<KeyRing>, region: &Region) {
+        self.sessions.set_limits(limits(topology));
+        self.relays = Relays::new(topology, region);
+        self.sessions.set_keys(Arc::clone(keys));
     }
 
     /// A datagram on the record socket.
@@ -161,9 +176,18 @@ impl Core {
                 let packet = packet.to_vec();
                 self.handle_packet(via, client, &packet, now);
             }
-            Reassembled::Pending => {}
+            Reassembled::Pending => self.count_given_up(),
             Reassembled::Dropped(_) => self.drops.count(DropReason::Reassembly),
         }
+    }
+
+    /// Packets whose parts never all came.
+    fn count_given_up(&mut self) {
+        let stats = self.reassembler.stats();
+        let given_up = stats.expired + stats.evicted + stats.superseded;
+        self.drops
+            .add(DropReason::Reassembly, given_up - self.given_up);
+        self.given_up = given_up;
     }
 
     fn handle_packet(&mut self, via: ReturnPath, client: ClientAddr, packet: &[u8], now: Instant) {
@@ -222,9 +246,11 @@ impl Core {
         let Some(live) = self.live.get_mut(slot.0 as usize).and_then(Option::as_mut) else {
             return;
         };
+        live.count(&mut self.media, &mut self.drops);
         let Some(due) = live.peer.poll_timeout() else {
             return;
         };
+        let due = due.max(now + TIMER_MIN);
         if live
             .deadline
             .is_none_or(|standing| due < standing || standing <= now)

@@ -71,6 +71,12 @@ impl Egress {
         self.bytes += u64::try_from(packet.len()).unwrap_or_default();
     }
 
+    /// Hands out what waits: destination, datagrams back to back, bytes of each.
+    #[cfg(test)]
+    pub(crate) fn drain(&mut self, send: impl FnMut(SocketAddr, &[u8], usize)) {
+        self.regroup.drain(send);
+    }
+
     /// Ends a batch: several datagrams to one relay leave as a train (UDP_SEGMENT), single ones together.
     pub(crate) fn flush(&mut self, socket: &UdpSocket, drops: &mut Drops) {
         let singles = &mut self.singles;

@@ -3,9 +3,12 @@
 use std::net::SocketAddr;
 use std::time::Instant;
 
+use transceiver_proto::{DropReason, Drops};
+
 use crate::backend::Backend;
+use crate::engine::core::Media;
 use crate::engine::handle::{Precondition, SessionError, SessionKey};
-use crate::peer::{Peer, Taken};
+use crate::peer::{Peer, PeerCounters, Taken};
 
 pub(crate) struct Live {
     pub(crate) peer: Peer,
@@ -20,6 +23,8 @@ pub(crate) struct Live {
     /// Candidates of the answer, repeated in later answers.
     pub(crate) ingress: Vec<SocketAddr>,
     pub(crate) created_unix_s: u64,
+    /// What of the connection's figures is in the totals.
+    pub(crate) counted: PeerCounters,
     /// The timer that stands for this session, if any.
     pub(crate) deadline: Option<Instant>,
     pub(crate) packets_in: u64,
@@ -56,6 +61,22 @@ impl Live {
 
     pub(crate) fn handle_timeout(&mut self, now: Instant) {
         self.peer.handle_timeout(self.backend.as_mut(), now);
+    }
+
+    /// Adds what the connection has counted since the last call to the totals.
+    pub(crate) fn count(&mut self, media: &mut Media, drops: &mut Drops) {
+        let (new, old) = (self.peer.counters(), self.counted);
+        media.rtp_in += new.rtp_in - old.rtp_in;
+        media.rtp_out += new.rtp_out - old.rtp_out;
+        // A late packet takes a loss back; a total never falls.
+        media.rtp_lost += new.rtp_lost.saturating_sub(old.rtp_lost);
+        media.messages_in += new.messages_in - old.messages_in;
+        media.messages_out += new.messages_out - old.messages_out;
+        drops.add(
+            DropReason::BackendRefused,
+            new.backend_refused - old.backend_refused,
+        );
+        self.counted = new;
     }
 
     /// RFC 9110 §13.1.1 for our one entity tag.

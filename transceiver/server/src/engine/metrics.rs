@@ -8,6 +8,9 @@ use crate::engine::core::Core;
 pub(crate) struct Metrics {
     packets: [Counter; 2],
     bytes: [Counter; 2],
+    rtp: [Counter; 2],
+    rtp_lost: Counter,
+    messages: [Counter; 2],
     drops: Vec<(DropReason, Counter)>,
     ended: [Counter; 4],
     created: Counter,
@@ -47,6 +50,22 @@ impl Metrics {
                 "Client packets, up from and down to core relays.",
             ),
             bytes: traffic("transceiver.bytes", "By", "Bytes in client packets."),
+            rtp: traffic(
+                "transceiver.rtp_packets",
+                "{packet}",
+                "RTP packets the media engine accepted from clients, and sent to them.",
+            ),
+            rtp_lost: registry.counter(
+                "transceiver.rtp_lost",
+                "{packet}",
+                "RTP packets of clients that did not come in their turn.",
+                &[],
+            ),
+            messages: traffic(
+                "transceiver.messages",
+                "{message}",
+                "Data-channel messages from clients, and to them.",
+            ),
             drops: DropReason::ALL.iter().map(drop).collect(),
             ended: ["asked", "closed", "never_came", "vanished"].map(ended),
             created: registry.counter(
@@ -77,6 +96,10 @@ impl Metrics {
         };
         set(&self.packets, [core.packets_in, core.egress.packets]);
         set(&self.bytes, [core.bytes_in, core.egress.bytes]);
+        let media = &core.media;
+        set(&self.rtp, [media.rtp_in, media.rtp_out]);
+        self.rtp_lost.set_total(media.rtp_lost);
+        set(&self.messages, [media.messages_in, media.messages_out]);
         for (reason, counter) in &self.drops {
             counter.set_total(core.drops.get(*reason));
         }

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Instant;
 
+use transceiver_proto::credentials::RANDOM_LEN;
 use transceiver_proto::{CreateError, LocalCredentials, SessionPhase, Slot};
 
 use crate::backend::echo::Echo;
@@ -13,7 +14,10 @@ use crate::engine::handle::{
 };
 use crate::engine::live::Live;
 use crate::engine::sdp::{self, Offer, SdpError};
-use crate::peer::{Peer, PeerError};
+use crate::peer::{Peer, PeerCounters, PeerError};
+
+/// Draws of a ufrag at most.
+const DRAWS_MAX: usize = 4;
 
 impl Core {
     pub(crate) fn handle_request(&mut self, request: Request, now: Instant) {
@@ -97,10 +101,11 @@ impl Core {
             SdpError::NoAudio => OfferError::NoAudio,
             SdpError::Unsupported(why) => OfferError::Unsupported(why),
         })?;
-        let random = self.random.bytes().ok_or(OfferError::Busy)?;
         let (slot, local) = self
-            .sessions
-            .create(&offer.ufrag, random, now, Self::minute())
+            .draw(|core, random| {
+                core.sessions
+                    .create(&offer.ufrag, random, now, Self::minute())
+            })
             .map_err(|error| match error {
                 CreateError::Full => OfferError::Full,
                 CreateError::Pending => OfferError::Pending,
@@ -140,6 +145,7 @@ impl Core {
             remote_ufrag: offer.ufrag,
             ingress,
             created_unix_s: runtime::clock::unix_s(),
+            counted: PeerCounters::default(),
             deadline: None,
             packets_in: 0,
             bytes_in: 0,
@@ -221,17 +227,35 @@ impl Core {
         password: String,
         now: Instant,
     ) -> Result<LocalCredentials, SessionError> {
-        let random = self.random.bytes().ok_or(SessionError::Busy)?;
         let etag = self.etag().ok_or(SessionError::Busy)?;
         let local = self
-            .sessions
-            .restart(slot, &ufrag, random, now, Self::minute())
+            .draw(|core, random| {
+                core.sessions
+                    .restart(slot, &ufrag, random, now, Self::minute())
+            })
             .map_err(|_| SessionError::Busy)?;
         let live = self.live_mut(slot).ok_or(SessionError::NotFound)?;
         live.remote_ufrag = ufrag;
         live.remote_password = password;
         live.etag = etag;
         Ok(local)
+    }
+
+    /// Issues credentials; draws again while the ufrag is in use. 24 bits are random within a minute, so that two draws
+    /// hardly ever fail at a full table.
+    fn draw<T>(
+        &mut self,
+        mut issue: impl FnMut(&mut Self, [u8; RANDOM_LEN]) -> Result<T, CreateError>,
+    ) -> Result<T, CreateError> {
+        let mut outcome = Err(CreateError::Collision);
+        for _ in 0..DRAWS_MAX {
+            let random = self.random.bytes().ok_or(CreateError::Collision)?;
+            outcome = issue(self, random);
+            if !matches!(outcome, Err(CreateError::Collision)) {
+                break;
+            }
+        }
+        outcome
     }
 
     fn trickle(

@@ -9,6 +9,7 @@
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
+use std::ops::RangeInclusive;
 
 use transceiver_proto::LocalCredentials;
 
@@ -19,6 +20,11 @@ pub const VIRTUAL_PASSWORD: &str = "virtual-peer-of-one-pair";
 
 /// m-lines an offer may have.
 const MEDIA_MAX: usize = 32;
+
+/// Characters of a client's ufrag (RFC 8839 §5.4).
+const UFRAG_LEN: RangeInclusive<usize> = 4..=256;
+/// Characters of a client's password (RFC 8839 §5.4).
+const PASSWORD_LEN: RangeInclusive<usize> = 22..=256;
 
 /// What we read of an offer.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,30 +60,56 @@ pub fn inward(offer: &str) -> Result<Offer, SdpError> {
         return Err(SdpError::NotSdp);
     }
     let media = offer.lines().filter(|line| line.starts_with("m="));
-    if media.clone().count() > MEDIA_MAX {
-        return Err(SdpError::Unsupported("the offer has too many m-lines"));
-    }
     if !media
         .clone()
         .any(|line| line.starts_with("m=audio ") && !line.starts_with("m=audio 0 "))
     {
         return Err(SdpError::NoAudio);
     }
+    check_shape(offer, media.count())?;
     let ufrag =
         attribute(offer, "ice-ufrag").ok_or(SdpError::Unsupported("the offer has no ice-ufrag"))?;
     let password =
         attribute(offer, "ice-pwd").ok_or(SdpError::Unsupported("the offer has no ice-pwd"))?;
-    if attribute(offer, "fingerprint").is_none() {
-        return Err(SdpError::Unsupported("the offer has no DTLS fingerprint"));
-    }
-    if offer.lines().any(|line| line == "a=ice-lite") {
-        return Err(SdpError::Unsupported("both sides would be ICE-lite"));
+    if !is_ice(ufrag, &UFRAG_LEN) || !is_ice(password, &PASSWORD_LEN) {
+        return Err(SdpError::Unsupported(
+            "ice-ufrag or ice-pwd is not of ICE characters, or too short or long",
+        ));
     }
     Ok(Offer {
         inward: rewrite_inward(offer),
         ufrag: ufrag.to_owned(),
         password: password.to_owned(),
     })
+}
+
+/// What we cannot do, whatever else the offer says.
+fn check_shape(offer: &str, media: usize) -> Result<(), SdpError> {
+    let has = |wanted: &str| offer.lines().any(|line| line.trim_end() == wanted);
+    let bundles = || offer.lines().any(|line| line.starts_with("a=group:BUNDLE"));
+    if media > MEDIA_MAX {
+        return Err(SdpError::Unsupported("the offer has too many m-lines"));
+    }
+    if media > 1 && !bundles() {
+        return Err(SdpError::Unsupported("the offer does not bundle"));
+    }
+    if attribute(offer, "fingerprint").is_none() {
+        return Err(SdpError::Unsupported("the offer has no DTLS fingerprint"));
+    }
+    if has("a=ice-lite") {
+        return Err(SdpError::Unsupported("both sides would be ICE-lite"));
+    }
+    // We are the DTLS server, so that the client's first packet, not ours, finds the way.
+    if has("a=setup:passive") || has("a=setup:holdconn") {
+        return Err(SdpError::Unsupported("both sides would be DTLS servers"));
+    }
+    Ok(())
+}
+
+/// RFC 8839 §5.4: `ice-char`.
+fn is_ice(value: &str, len: &RangeInclusive<usize>) -> bool {
+    let is_char = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/');
+    len.contains(&value.len()) && value.bytes().all(is_char)
 }
 
 fn is_line(line: &str) -> bool {
@@ -205,6 +237,9 @@ mod tests {
             "{OFFER}{}",
             "m=audio 9 UDP/TLS/RTP/SAVPF 111\r\n".repeat(32)
         );
+        let bad_ice = SdpError::Unsupported(
+            "ice-ufrag or ice-pwd is not of ICE characters, or too short or long",
+        );
         let cases = [
             ("", SdpError::NotSdp),
             ("hello", SdpError::NotSdp),
@@ -232,6 +267,21 @@ mod tests {
                 &OFFER.replace("a=mid:0", "a=ice-lite"),
                 SdpError::Unsupported("both sides would be ICE-lite"),
             ),
+            (
+                &OFFER.replace("setup:actpass", "setup:passive"),
+                SdpError::Unsupported("both sides would be DTLS servers"),
+            ),
+            (
+                &format!(
+                    "{}m=audio 9 UDP/TLS/RTP/SAVPF 111\r\n",
+                    OFFER.replace("a=group:BUNDLE 0", "a=x")
+                ),
+                SdpError::Unsupported("the offer does not bundle"),
+            ),
+            (&OFFER.replace("abcd", "abc"), bad_ice),
+            (&OFFER.replace("abcd", "ab:cd"), bad_ice),
+            (&OFFER.replace("abcd", &"a".repeat(257)), bad_ice),
+            (&OFFER.replace("0123456789012345678901", "short"), bad_ice),
         ];
         for (offer, error) in cases {
             assert_eq!(inward(offer), Err(error), "{offer:.40}");

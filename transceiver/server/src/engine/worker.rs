@@ -68,7 +68,11 @@ impl Worker {
         socket.observe(&context.metrics, &[("socket", "records")]);
         context.shutdown.register(&waker);
         Ok(Self {
-            core: Core::new(config, region, node)?,
+            core: Core::new(
+                &config.topology,
+                &config.credentials.hint_keys,
+                (region, node),
+            )?,
             queue,
             config: context.config.clone(),
             generation: config.generation,
@@ -145,7 +149,10 @@ impl Worker {
         let config = self.config.load();
         self.generation = config.generation;
         match config.topology.transceiver_named(&self.core.transceiver) {
-            Some((region, _)) => self.core.reload(&config, region),
+            Some((region, _)) => {
+                let keys = &config.credentials.hint_keys;
+                self.core.reload(&config.topology, keys, region);
+            }
             // The node refuses such a topology before it is published.
             None => tracing::warn!(
                 "the topology no longer names this transceiver: it goes on as it was"
