@@ -76,6 +76,7 @@ pub(crate) struct Ended {
     pub(crate) closed: u64,
     pub(crate) never_came: u64,
     pub(crate) vanished: u64,
+    pub(crate) failed: u64,
 }
 
 impl Core {
@@ -247,6 +248,13 @@ impl Core {
             return;
         };
         live.count(&mut self.media, &mut self.drops);
+        if live.peer.is_failed() {
+            tracing::warn!(session = live.id, "the media engine gave the session up");
+            self.ended.failed += 1;
+            self.sessions.end(slot);
+            self.run_commands();
+            return;
+        }
         let Some(due) = live.peer.poll_timeout() else {
             return;
         };

@@ -128,8 +128,6 @@ pub enum SessionState {
     Connecting,
     /// DTLS is up.
     Connected,
-    /// Close has been sent; the session goes as soon as it left.
-    Closing,
 }
 
 /// One session as the admin API and `/state` show it.

@@ -12,7 +12,7 @@ pub(crate) struct Metrics {
     rtp_lost: Counter,
     messages: [Counter; 2],
     drops: Vec<(DropReason, Counter)>,
-    ended: [Counter; 4],
+    ended: [Counter; 5],
     created: Counter,
     sessions: Gauge,
     pending: Gauge,
@@ -67,7 +67,7 @@ impl Metrics {
                 "Data-channel messages from clients, and to them.",
             ),
             drops: DropReason::ALL.iter().map(drop).collect(),
-            ended: ["asked", "closed", "never_came", "vanished"].map(ended),
+            ended: ["asked", "closed", "never_came", "vanished", "failed"].map(ended),
             created: registry.counter(
                 "transceiver.sessions_created",
                 "{session}",
@@ -108,6 +108,7 @@ impl Metrics {
             core.ended.closed,
             core.ended.never_came,
             core.ended.vanished,
+            core.ended.failed,
         ];
         for (counter, total) in self.ended.iter().zip(ended) {
             counter.set_total(total);

@@ -10,6 +10,7 @@ use transceiver_proto::DropReason;
 use wire::{Owner, RegionId, TransceiverId};
 
 use self::world::{INGRESS, World, address, datagram, line, relay_address};
+use crate::backend::{Backend, Channel, Frame, Message, Outbox};
 use crate::engine::handle::{
     IceParameters, OfferError, Precondition, Request, SessionError, SessionState,
 };
@@ -559,4 +560,131 @@ fn pending_sessions_are_bounded() {
     assert_eq!(world.create(&offer).unwrap_err(), OfferError::Pending);
     world.run(SECOND);
     world.create(&offer).unwrap();
+}
+
+/// A voice that panics when it is spoken to.
+struct Panics;
+
+impl Backend for Panics {
+    fn handle_audio(&mut self, _: Frame, _: &mut Outbox) {
+        panic!("as a test asks")
+    }
+    fn handle_message(&mut self, _: Message, _: &mut Outbox) {}
+    fn handle_channel_open(&mut self, _: Channel, _: &mut Outbox) {}
+}
+
+#[test]
+fn a_panic_behind_one_session_ends_that_session_alone() {
+    let mut world = World::new();
+    let other = world.connect(address(1, 4000));
+    let client = world.connect(address(2, 4000));
+    let id = world.nodes[client].session.as_ref().unwrap().id;
+    let slot = world.core.by_id[&id];
+    world.core.live_mut(slot).unwrap().backend = Box::new(Panics);
+    assert_eq!(world.talk(client, 2), 0);
+    assert!(world.snapshot(client).is_none());
+    assert_eq!(world.core.ended.failed, 1);
+    assert_eq!(world.talk(other, 20), 20);
+}
+
+#[test]
+fn too_many_data_channels_end_the_session() {
+    let mut world = World::new();
+    let client = world.connect(address(1, 4000));
+    for _ in 0..70 {
+        world.nodes[client].client.open_channel();
+    }
+    world.run(5 * SECOND);
+    assert!(world.snapshot(client).is_none());
+    assert_eq!(world.core.ended.failed, 1);
+}
+
+#[test]
+fn invented_ssrcs_do_not_shut_the_client_out() {
+    let mut world = World::new();
+    let client = world.connect(address(1, 4000));
+    for ssrc in 0..10_000u32 {
+        let mut packet = [
+            0x80, 111, 0, 1, 0, 0, 0, 1, 0, 0, 0, 0, 7, 7, 7, 7, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11,
+            12,
+        ];
+        packet[8..12].copy_from_slice(&ssrc.to_be_bytes());
+        world.uplink(address(1, 4000), INGRESS[0], &packet);
+    }
+    assert_eq!(world.core.drops.get(DropReason::MediaRefused), 10_000);
+    assert_eq!(world.talk(client, 20), 20);
+}
+
+#[test]
+fn mutated_offers_are_answered_or_refused() {
+    let mut world =
+        World::with_signaling(&json!({ "pending_max": 1_000_000, "sessions_max": 1_000_000 }));
+    let client = world.join(address(1, 4000));
+    let offer = world.nodes[client].offer.clone();
+    let mut random = Sequence(0x5eed_0007);
+    let (mut answered, rounds) = (0, 400);
+    for _ in 0..rounds {
+        let mutant = random.mutate(&offer);
+        if let Ok(created) = world.create(&mutant) {
+            answered += 1;
+            world
+                .ask(|reply| Request::End {
+                    key: created.key,
+                    reply,
+                })
+                .unwrap();
+        }
+    }
+    assert!((1..rounds).contains(&answered), "{answered} answered");
+    assert_eq!(world.core.load().sessions, 1);
+}
+
+/// xorshift: the same sequence in every run.
+struct Sequence(u64);
+
+impl Sequence {
+    fn below(&mut self, bound: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        usize::try_from(self.0 % bound.max(1) as u64).unwrap()
+    }
+
+    /// Drops, doubles, swaps and cuts lines, and changes characters.
+    fn mutate(&mut self, offer: &str) -> String {
+        let mut lines: Vec<String> = offer.lines().map(str::to_owned).collect();
+        for _ in 0..=self.below(4) {
+            let (at, other) = (self.below(lines.len()), self.below(lines.len()));
+            match self.below(6) {
+                0 => drop(lines.remove(at)),
+                1 => lines.insert(other, lines[at].clone()),
+                2 => lines.swap(at, other),
+                3 => {
+                    let cut = self.below(lines[at].len() + 1);
+                    lines[at].truncate(cut);
+                }
+                4 => {
+                    let with =
+                        ["-1", "99999999999999999999", "\u{e9}", " ", "", "*", "0"][self.below(7)];
+                    let digit = lines[at].find(|c: char| c.is_ascii_digit()).unwrap_or(0);
+                    let end = (digit + 1).min(lines[at].len());
+                    if lines[at].is_char_boundary(end) {
+                        lines[at].replace_range(digit..end, with);
+                    }
+                }
+                _ => {
+                    let with = [
+                        "recvonly",
+                        "inactive",
+                        "=",
+                        ":",
+                        "rtx/90000",
+                        "opus/48000/2",
+                    ][self.below(6)];
+                    lines[at].push_str(with);
+                }
+            }
+        }
+        lines.join("\r\n") + "\r\n"
+    }
 }

@@ -27,7 +27,8 @@ use rtc::rtp_transceiver::rtp_sender::{
 use rtc::sansio::Protocol;
 use rtc::shared::{TaggedBytesMut, TransportContext, TransportProtocol};
 
-use super::{PeerFactory, opus};
+use super::PeerFactory;
+use super::factory::opus;
 
 /// See the module head.
 pub(crate) struct Client {
