@@ -2,7 +2,7 @@
 //!
 //! Invariants, stated as absences: signaling never touches a session (it asks through
 //! [`engine::handle::EngineHandle`]), the engine thread never waits for signaling, no address is bound to a
-//! session before an authenticated STUN check came from it, and only `peer.rs` knows the media engine.
+//! session before an authenticated STUN check came from it, and only `peer` knows the media engine.
 
 #![forbid(unsafe_code)]
 

@@ -79,6 +79,19 @@ pub(crate) struct Ended {
     pub(crate) failed: u64,
 }
 
+impl Ended {
+    /// Each reason's label and total.
+    pub(crate) const fn by_reason(&self) -> [(&'static str, u64); 5] {
+        [
+            ("asked", self.asked),
+            ("closed", self.closed),
+            ("never_came", self.never_came),
+            ("vanished", self.vanished),
+            ("failed", self.failed),
+        ]
+    }
+}
+
 impl Core {
     pub(crate) fn new(
         topology: &Topology,

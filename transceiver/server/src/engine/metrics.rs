@@ -3,7 +3,7 @@
 use runtime::metrics::{Counter, Gauge, Registry};
 use transceiver_proto::DropReason;
 
-use crate::engine::core::Core;
+use crate::engine::core::{Core, Ended};
 
 pub(crate) struct Metrics {
     packets: [Counter; 2],
@@ -67,7 +67,9 @@ impl Metrics {
                 "Data-channel messages from clients, and to them.",
             ),
             drops: DropReason::ALL.iter().map(drop).collect(),
-            ended: ["asked", "closed", "never_came", "vanished", "failed"].map(ended),
+            ended: Ended::default()
+                .by_reason()
+                .map(|(reason, _)| ended(reason)),
             created: registry.counter(
                 "transceiver.sessions_created",
                 "{session}",
@@ -103,14 +105,7 @@ impl Metrics {
         for (reason, counter) in &self.drops {
             counter.set_total(core.drops.get(*reason));
         }
-        let ended = [
-            core.ended.asked,
-            core.ended.closed,
-            core.ended.never_came,
-            core.ended.vanished,
-            core.ended.failed,
-        ];
-        for (counter, total) in self.ended.iter().zip(ended) {
+        for (counter, (_, total)) in self.ended.iter().zip(core.ended.by_reason()) {
             counter.set_total(total);
         }
         let load = core.sessions.load();

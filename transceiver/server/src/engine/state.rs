@@ -1,5 +1,6 @@
 //! What `/state` shows of the engine: it writes a few times a second, HTTP reads.
 
+use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
 use serde::Serialize;
@@ -15,7 +16,13 @@ pub(crate) struct EngineState {
     pub(crate) addresses: u32,
     pub(crate) packets_in: u64,
     pub(crate) packets_out: u64,
-    pub(crate) drops: u64,
+    pub(crate) rtp_in: u64,
+    pub(crate) rtp_out: u64,
+    pub(crate) rtp_lost: u64,
+    /// By reason; those that occurred.
+    pub(crate) drops: BTreeMap<&'static str, u64>,
+    /// Sessions that ended, by reason.
+    pub(crate) ended: BTreeMap<&'static str, u64>,
     pub(crate) config_generation: u64,
 }
 

@@ -225,10 +225,15 @@ impl Worker {
             addresses: load.addresses,
             packets_in: self.core.packets_in,
             packets_out: self.core.egress.packets,
+            rtp_in: self.core.media.rtp_in,
+            rtp_out: self.core.media.rtp_out,
+            rtp_lost: self.core.media.rtp_lost,
             drops: DropReason::ALL
                 .iter()
-                .map(|reason| self.core.drops.get(*reason))
-                .sum(),
+                .map(|reason| (reason.as_str(), self.core.drops.get(*reason)))
+                .filter(|(_, total)| *total > 0)
+                .collect(),
+            ended: self.core.ended.by_reason().into(),
             config_generation: self.generation,
         });
     }
