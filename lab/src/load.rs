@@ -271,6 +271,7 @@ impl<'a> Load<'a> {
             let complete = self.connected() + self.failures.count == self.plan.sessions;
             if steady_until.is_none() && (complete || now > connect_by) {
                 steady_until = Some(now + self.plan.duration);
+                self.sessions.iter_mut().for_each(Session::restart_sampling);
             }
             let stopped = self.progress.stop.load(Ordering::Relaxed);
             if sending && (stopped || steady_until.is_some_and(|end| now > end)) {

@@ -32,7 +32,7 @@ pub struct Report {
     pub lost: u64,
     /// RTP packets that came back changed.
     pub altered: u64,
-    /// Median round trip of media, in microseconds.
+    /// Median round trip of media once every session was connected, in microseconds.
     pub rtt_us_p50: u32,
     /// 99th percentile of it.
     pub rtt_us_p99: u32,

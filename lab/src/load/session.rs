@@ -41,6 +41,8 @@ pub(super) struct Session {
     opened: Instant,
     connected: bool,
     failed: bool,
+    /// Sessions start at different moments of a packet's 20 ms, as callers do.
+    phase: Duration,
     next_packet: Option<Instant>,
     last_echo: Option<Instant>,
     figures: Figures,
@@ -63,6 +65,7 @@ impl Session {
             opened: now,
             connected: false,
             failed: false,
+            phase: phase(index),
             next_packet: None,
             last_echo: None,
             figures: Figures::default(),
@@ -96,6 +99,11 @@ impl Session {
         self.peer.answer(answer, now)?;
         self.pump(now, now);
         Ok(())
+    }
+
+    /// Forgets the round trips so far: those of a network that is busy with handshakes.
+    pub(super) fn restart_sampling(&mut self) {
+        self.figures.rtt_us.clear();
     }
 
     pub(super) const fn give_up(&mut self) {
@@ -162,7 +170,7 @@ impl Session {
                 self.connected = true;
                 if self.figures.connect.is_none() {
                     self.figures.connect = Some(now - self.opened);
-                    self.next_packet = Some(now);
+                    self.next_packet = Some(now + self.phase);
                 }
             }
             PeerEvent::Disconnected => self.connected = false,
@@ -189,6 +197,11 @@ impl Session {
                 .push(u32::try_from(rtt_us).unwrap_or(u32::MAX));
         }
     }
+}
+
+/// Spreads sessions evenly over the interval, whatever their number (multiples of the golden ratio).
+fn phase(index: usize) -> Duration {
+    PACKET_INTERVAL.mul_f64((index as f64 * 0.618_034).fract())
 }
 
 fn payload(counter: u64, sent_us: u64) -> Bytes {
