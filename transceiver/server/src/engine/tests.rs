@@ -21,6 +21,9 @@ const SECOND: Duration = Duration::from_secs(1);
 fn a_client_connects_and_hears_itself() {
     let mut world = World::new();
     let client = world.connect(address(1, 4000));
+    let now = world.now;
+    let profile = world.nodes[client].client.srtp_profile(now);
+    assert_eq!(profile, "SRTP_AEAD_AES_128_GCM");
     assert_eq!(world.talk(client, 50), 50);
     let heard = &world.nodes[client].client.heard;
     assert_eq!(heard[7], "frame 7");

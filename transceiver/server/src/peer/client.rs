@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::time::Instant;
 
 use bytes::{Bytes, BytesMut};
+use rtc::dtls::extension::extension_use_srtp::SrtpProtectionProfile;
 use rtc::interceptor::Registry;
 use rtc::media_stream::MediaStreamTrack;
 use rtc::peer_connection::configuration::RTCConfigurationBuilder;
@@ -26,6 +27,7 @@ use rtc::rtp_transceiver::rtp_sender::{
 };
 use rtc::sansio::Protocol;
 use rtc::shared::{TaggedBytesMut, TransportContext, TransportProtocol};
+use rtc::statistics::StatsSelector;
 
 use super::PeerFactory;
 use super::factory::opus;
@@ -59,7 +61,13 @@ impl Client {
         media
             .register_codec(parameters, RtpCodecKind::Audio)
             .unwrap();
+        // `rtc` as DTLS server takes the first of the client's profiles that it has.
+        let profiles = vec![
+            SrtpProtectionProfile::Srtp_Aead_Aes_128_Gcm,
+            SrtpProtectionProfile::Srtp_Aes128_Cm_Hmac_Sha1_80,
+        ];
         let settings = SettingEngineBuilder::new()
+            .with_srtp_protection_profiles(profiles)
             .with_multicast_dns_mode(rtc::ice::mdns::MulticastDnsMode::Disabled)
             .build();
         let configuration = RTCConfigurationBuilder::new()
@@ -180,6 +188,12 @@ impl Client {
         let mut channel = self.pc.data_channel(self.channel.unwrap()).unwrap();
         channel.send(now, BytesMut::from(data)).unwrap();
         self.drain(now);
+    }
+
+    /// The SRTP profile that was negotiated.
+    pub(crate) fn srtp_profile(&mut self, now: Instant) -> String {
+        let report = self.pc.get_stats(now, StatsSelector::None);
+        report.transport().unwrap().srtp_cipher.clone()
     }
 
     pub(crate) fn close(&mut self, now: Instant) {
