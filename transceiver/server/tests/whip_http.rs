@@ -3,7 +3,7 @@
 #![expect(
     clippy::unwrap_used,
     clippy::indexing_slicing,
-    reason = "helpers of tests panic as tests do"
+    reason = "functions that tests share panic as tests do"
 )]
 
 mod whip;
@@ -135,7 +135,7 @@ const BAD_REQUESTS: &str = "
     DELETE /whip/a/b              -     -      nothing      404
     DELETE /whip/UNKNOWN          -     -      nothing      404
     PATCH  /whip/UNKNOWN          frag  tag    fragment     404
-    PATCH  /whip/UNKNOWN          frag  -      fragment     404
+    PATCH  /whip/UNKNOWN          frag  -      fragment     428
     PATCH  SESSION                -     tag    fragment     415  accept-patch
     PATCH  SESSION                text  tag    fragment     415  accept-patch
     PATCH  SESSION                frag  -      fragment     428
@@ -393,6 +393,38 @@ fn limits_before_the_offer_is_looked_at() {
     response.is_problem(429);
     assert_eq!(response.header("retry-after"), Some("1"));
     assert_eq!(node.engine.state.lock().unwrap().offers, 1);
+}
+
+#[test]
+fn changes_that_cost_as_much_as_an_offer_share_its_rate() {
+    let mut network = Network::new(1);
+    *network.signaling() = json!({ "offers_per_s": 2 });
+    let node = network.start(1);
+    // One of the burst goes to the session, one to the renegotiation; the next change has to wait for half a second.
+    let path = &session(&node);
+    let patch = |content_type, body: &str| {
+        let headers = [content_type, ("If-Match", "*")];
+        http(node.whip, "PATCH", path, &headers, body)
+    };
+    assert_eq!(patch(SDP, OFFER).status, 200);
+    let asked = node.engine.state.lock().unwrap().requests;
+    let refused = patch(SDP, OFFER);
+    refused.is_problem(429);
+    assert_eq!(refused.header("retry-after"), Some("1"));
+    assert_eq!(node.engine.state.lock().unwrap().requests, asked);
+    let refused = patch(SDPFRAG, &fragment("ysXw"));
+    refused.is_problem(429);
+    assert_eq!(refused.header("retry-after"), Some("1"));
+    // Neither a candidate nor the end waits.
+    assert_eq!(patch(SDPFRAG, &fragment("EsAw")).status, 204);
+    let generations: Vec<_> = node
+        .engine
+        .sessions()
+        .iter()
+        .map(|s| s.generation)
+        .collect();
+    assert_eq!(generations, [1], "no restart has reached the engine");
+    assert_eq!(http(node.whip, "DELETE", path, &[], "").status, 200);
 }
 
 #[test]

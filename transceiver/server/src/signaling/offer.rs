@@ -57,10 +57,18 @@ fn room(app: &App, asked: &Asked<'_>) -> Result<(), Problem> {
     if load.pending >= limits.pending_max {
         return Err(refused(OfferError::Pending));
     }
-    app.take_offer(limits.offers_per_s)
-        .map_err(|wait| Problem::Rate {
-            retry_after_s: wait.as_secs() + 1,
-        })
+    within_rate(app, asked)
+}
+
+/// Takes one from `signaling.offers_per_s`: all that makes the engine read a description or draw credentials does.
+///
+/// # Errors
+/// [`Problem::Rate`].
+pub(super) fn within_rate(app: &App, asked: &Asked<'_>) -> Result<(), Problem> {
+    let per_s = asked.settings.signaling().offers_per_s;
+    app.take_offer(per_s).map_err(|wait| Problem::Rate {
+        retry_after_s: wait.as_secs() + 1,
+    })
 }
 
 fn refused(error: OfferError) -> Problem {

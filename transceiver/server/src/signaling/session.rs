@@ -6,6 +6,8 @@
 //! PATCH application/sdp                   an offer                                -> 200, renegotiation (our extension)
 //! DELETE                                                                          -> 200, then 404
 //! ```
+//!
+//! A restart and a renegotiation cost the engine what an offer does, so they are taken from the same rate.
 
 use std::future::Future;
 
@@ -15,7 +17,7 @@ use hyper::{Method, Response, StatusCode};
 use tokio::time::timeout;
 
 use crate::engine::handle::{IceParameters, Precondition, SessionError, SessionKey};
-use crate::signaling::offer::{sdp, set_etag, text};
+use crate::signaling::offer::{sdp, set_etag, text, within_rate};
 use crate::signaling::precondition::{self, IfMatchError};
 use crate::signaling::problem::{Problem, Reply, SDP, SDPFRAG};
 use crate::signaling::route::{Asked, From, media_type, wanted_pop};
@@ -78,6 +80,9 @@ async fn patch(app: &App, asked: &mut Asked<'_>, key: SessionKey) -> Result<Repl
             IfMatchError::Malformed => Problem::Bad("If-Match is malformed"),
         },
     )?;
+    if is_offer {
+        within_rate(app, asked)?;
+    }
     let body = body::read(asked.body, asked.settings.body_len_max()).await?;
     if is_offer {
         let offer = text(&body)?;
@@ -133,6 +138,7 @@ async fn trickle_or_restart(
             Ok(reply)
         }
         (Err(Problem::EtagMismatch), Some(client)) => {
+            within_rate(app, asked)?;
             let ours = first_match(preconditions, |precondition| {
                 let (ufrag, pwd) = (client.ufrag.to_owned(), client.pwd.to_owned());
                 app.engine.restart_ice(key, precondition, ufrag, pwd)
