@@ -26,7 +26,7 @@ impl fmt::Debug for SessionKey {
 }
 
 /// A session that was made from an offer.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Created {
     /// For the session's URL.
     pub key: SessionKey,
@@ -38,13 +38,31 @@ pub struct Created {
     pub etag: String,
 }
 
+/// Descriptions hold ICE passwords and addresses, so none is shown, here or below.
+impl fmt::Debug for Created {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Created")
+            .field("id", &self.id)
+            .field("etag", &self.etag)
+            .finish_non_exhaustive()
+    }
+}
+
 /// The answer to a renegotiation.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Answer {
     /// The SDP answer.
     pub sdp: String,
     /// Entity tag of the ICE session; changes when the offer asked for an ICE restart.
     pub etag: String,
+}
+
+impl fmt::Debug for Answer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Answer")
+            .field("etag", &self.etag)
+            .finish_non_exhaustive()
+    }
 }
 
 /// Our side's ICE parameters after a restart.
@@ -188,7 +206,6 @@ pub struct EngineLoad {
 pub type Reply<T> = oneshot::Sender<T>;
 
 /// What signaling asks of the engine.
-#[derive(Debug)]
 pub enum Request {
     /// Make a session from an offer.
     Create {
@@ -260,6 +277,22 @@ pub enum Request {
         /// Where the outcome goes.
         reply: Reply<Result<SessionSnapshot, SessionError>>,
     },
+}
+
+impl fmt::Debug for Request {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = match self {
+            Self::Create { .. } => "Create",
+            Self::Renegotiate { .. } => "Renegotiate",
+            Self::RestartIce { .. } => "RestartIce",
+            Self::Trickle { .. } => "Trickle",
+            Self::End { .. } => "End",
+            Self::EndById { .. } => "EndById",
+            Self::List { .. } => "List",
+            Self::Get { .. } => "Get",
+        };
+        f.debug_struct(name).finish_non_exhaustive()
+    }
 }
 
 /// Asks the engine. Cloned freely; every method is cancel-safe.
@@ -467,6 +500,78 @@ impl EngineHandle {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn debug_shows_no_description_and_no_credentials() {
+        const SECRET: &str = "sEcReT";
+        let (secret, key) = (SECRET.to_owned(), SessionKey([0x5e; 16]));
+        let precondition = Precondition::Etag("tag".to_owned());
+        let shown = [
+            format!(
+                "{:?}",
+                Created {
+                    key,
+                    id: 7,
+                    answer: secret.clone(),
+                    etag: "tag".to_owned()
+                }
+            ),
+            format!(
+                "{:?}",
+                Answer {
+                    sdp: secret.clone(),
+                    etag: "tag".to_owned()
+                }
+            ),
+            format!(
+                "{:?}",
+                IceParameters {
+                    ufrag: secret.clone(),
+                    pwd: secret.clone(),
+                    etag: "tag".to_owned()
+                }
+            ),
+            format!(
+                "{:?}",
+                Request::Create {
+                    offer: secret.clone(),
+                    ingress: vec![],
+                    reply: oneshot::channel().0
+                }
+            ),
+            format!(
+                "{:?}",
+                Request::Renegotiate {
+                    key,
+                    precondition: precondition.clone(),
+                    offer: secret.clone(),
+                    reply: oneshot::channel().0
+                }
+            ),
+            format!(
+                "{:?}",
+                Request::RestartIce {
+                    key,
+                    precondition: precondition.clone(),
+                    ufrag: secret.clone(),
+                    pwd: secret.clone(),
+                    reply: oneshot::channel().0
+                }
+            ),
+            format!(
+                "{:?}",
+                Request::Trickle {
+                    key,
+                    precondition,
+                    ufrag: Some(secret),
+                    reply: oneshot::channel().0
+                }
+            ),
+        ];
+        for text in shown {
+            assert!(!text.contains(SECRET) && !text.contains("94"), "{text}");
+        }
+    }
 
     #[tokio::test]
     async fn a_full_queue_is_busy() {
