@@ -6,8 +6,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, UdpSocket};
 
 use topology::Topology;
 
-/// Oldest kernel with `UDP_SEGMENT`.
-const KERNEL_MIN: (u32, u32) = (4, 18);
+/// Oldest kernel with `UDP_GRO`, without which no link and no record socket opens.
+const KERNEL_MIN: (u32, u32) = (5, 0);
 
 /// Any port does.
 const DISCARD_PORT: u16 = 9;
@@ -72,7 +72,7 @@ fn check_kernel(release: &str) -> Result<(), String> {
     if (major, minor) < KERNEL_MIN {
         let (min_major, min_minor) = KERNEL_MIN;
         return Err(format!(
-            "Linux {} is too old: firsthop needs {min_major}.{min_minor} or later (UDP_SEGMENT)",
+            "Linux {} is too old: firsthop needs {min_major}.{min_minor} or later (UDP_GRO)",
             release.trim()
         ));
     }
@@ -84,9 +84,7 @@ fn check_reuse_port() -> Result<(), String> {
     socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::DGRAM, None)
         .and_then(|socket| socket.set_reuse_port(true))
         .map_err(|error| {
-            format!(
-                "this kernel refuses SO_REUSEPORT ({error}): firsthop needs Linux 4.18 or later"
-            )
+            format!("this kernel refuses SO_REUSEPORT ({error}): firsthop needs Linux 5.0 or later")
         })
 }
 
@@ -184,10 +182,10 @@ mod tests {
     #[test]
     fn old_kernels_are_refused() {
         assert!(check_kernel("6.18.44-fc-v857\n").is_ok());
-        assert!(check_kernel("4.18.0-553.el8.x86_64\n").is_ok());
+        assert!(check_kernel("5.0.0-generic\n").is_ok());
         assert_eq!(
-            check_kernel("4.17.19\n"),
-            Err("Linux 4.17.19 is too old: firsthop needs 4.18 or later (UDP_SEGMENT)".to_owned())
+            check_kernel("4.20.17\n"),
+            Err("Linux 4.20.17 is too old: firsthop needs 5.0 or later (UDP_GRO)".to_owned())
         );
         assert!(check_kernel("").is_err());
     }
