@@ -3,7 +3,7 @@
 #![expect(
     clippy::unwrap_used,
     clippy::indexing_slicing,
-    reason = "helpers of tests, where a panic is a failed test"
+    reason = "functions that tests share, where a panic is a failed test"
 )]
 #![expect(
     clippy::float_cmp,

@@ -4,7 +4,7 @@
 #![expect(
     clippy::unwrap_used,
     clippy::indexing_slicing,
-    reason = "helpers of tests panic as tests do"
+    reason = "functions that tests share panic as tests do"
 )]
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
