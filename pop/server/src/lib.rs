@@ -10,6 +10,7 @@
 
 #![forbid(unsafe_code)]
 
+mod drain;
 mod ingress;
 mod metrics;
 mod regions;
@@ -22,6 +23,7 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use runtime::admin::{self, Admin};
+use runtime::clock;
 use runtime::node::{NodeContext, Running};
 use runtime::thread::spawn_worker;
 
@@ -40,7 +42,12 @@ pub fn start(context: NodeContext) -> anyhow::Result<Running> {
         .pop_named(&context.name)
         .with_context(|| format!("the topology has no PoP named `{}`", context.name))?;
     ingress::refuse_taken(pop)?;
-    let board = Arc::new(Board::new(&context.name, &pop.ingress, pop.workers));
+    let board = Arc::new(Board::new(
+        &context.name,
+        &pop.ingress,
+        pop.workers,
+        clock::now(),
+    ));
     let mut workers = Vec::with_capacity(usize::from(pop.workers));
     for index in 0..pop.workers {
         // The kernel spreads clients over the sockets of a group by their order in it, so that order is always the same.

@@ -1,15 +1,20 @@
-//! What `/state` and `/readyz` show: each worker writes its part a few times a second, HTTP reads them all.
+//! What workers share: what `/state` and `/readyz` show (each worker writes its part a few times a second, HTTP reads
+//! them all), and when they have drained.
 
 use std::net::SocketAddr;
 use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
 
 use serde::Serialize;
+
+use crate::drain::Drain;
 
 /// One place for each worker.
 pub(crate) struct Board {
     node: String,
     ingress: Vec<SocketAddr>,
     workers: Vec<Mutex<WorkerState>>,
+    pub(crate) drain: Drain,
 }
 
 /// One worker as `/state` shows it.
@@ -55,7 +60,7 @@ struct View {
 }
 
 impl Board {
-    pub(crate) fn new(node: &str, ingress: &[SocketAddr], workers: u8) -> Self {
+    pub(crate) fn new(node: &str, ingress: &[SocketAddr], workers: u8, now: Instant) -> Self {
         Self {
             node: node.to_owned(),
             ingress: ingress.to_vec(),
@@ -67,6 +72,7 @@ impl Board {
                     })
                 })
                 .collect(),
+            drain: Drain::new(workers, now),
         }
     }
 

@@ -27,6 +27,7 @@ use wire::reassembly::{Reassembled, Reassembler};
 use wire::record::{Record, RecordHeader, Records};
 use wire::{ClientAddr, PopId, Tag};
 
+use crate::drain::Drain;
 use crate::ingress::Ingress;
 use crate::metrics::{Metrics, Totals};
 use crate::regions::{Plan, Regions};
@@ -44,8 +45,6 @@ const REASSEMBLY_PACKETS_MAX: u16 = 256;
 const REASSEMBLY_TTL: Duration = Duration::from_millis(250);
 /// How often figures are published.
 const PUBLISH_INTERVAL: Duration = Duration::from_millis(100);
-/// A draining worker ends when nothing was forwarded for this long: two missed consent checks (RFC 7675 §5.1).
-const DRAIN_IDLE: Duration = Duration::from_secs(10);
 
 /// See the module head.
 pub(crate) struct Worker {
@@ -126,7 +125,7 @@ impl Worker {
         })
     }
 
-    /// Runs until the node has stopped, or has drained.
+    /// Runs until the node has stopped, or all its workers have drained.
     pub(crate) fn run(mut self) {
         let mut poller = Poller::new();
         loop {
@@ -150,6 +149,8 @@ impl Worker {
                 self.wait(&mut poller);
             }
         }
+        // Those that wait learn at once that the PoP has drained.
+        self.shutdown.wake_all();
         let now = clock::now();
         self.links.close(now);
         self.send_links(now);
@@ -166,12 +167,15 @@ impl Worker {
         }
         if !self.draining {
             self.draining = true;
+            // So that a PoP that was quiet when it was told still waits for its clients' next checks.
+            self.last_forwarded = now;
             self.flows.drain();
             self.links.drain(true, now);
             tracing::info!(worker = self.index, "draining: no client is taken on");
         }
-        let idle = now.saturating_duration_since(self.last_forwarded) >= DRAIN_IDLE;
-        idle || self.flows.stats().flows == 0
+        let (drain, flows) = (&self.board.drain, self.flows.stats().flows);
+        self.last_forwarded = drain.note(self.index, flows, self.last_forwarded);
+        drain.is_done(now, self.last_forwarded)
     }
 
     /// Takes over a reloaded topology, keys and certificates. Flows and links that stay are not touched.
@@ -339,7 +343,7 @@ impl Worker {
     fn wait(&self, poller: &mut Poller) {
         let timers = [self.links.poll_timeout(), self.flows.poll_timeout()];
         let deadline = match self.shutdown.state() {
-            State::Draining { deadline } => Some(deadline),
+            State::Draining { deadline } => Some(deadline.min(Drain::idle_at(self.last_forwarded))),
             State::Running | State::Stopped => None,
         };
         let next = timers.into_iter().flatten().chain(deadline).min();

@@ -253,6 +253,42 @@ fn a_pop_without_flows_drains_at_once() {
 }
 
 #[test]
+fn draining_workers_end_together() {
+    // One client fewer than workers: at least one worker has no flow.
+    for (net, workers) in [(14, 2), (15, 3)] {
+        let mut world = World::new(net, workers, MTU);
+        let clients: Vec<_> = (1..workers).map(|_| world.committed(KEYS)).collect();
+        let time = Duration::from_secs(2);
+        let told = Instant::now();
+        world.context.shutdown.drain(time);
+        world.until("draining", |world| {
+            let draining = world
+                .get("/state")
+                .1
+                .matches("\"draining\":true,\"drops\"")
+                .count();
+            draining == usize::from(workers)
+        });
+        while told.elapsed() < time * 3 / 4 {
+            for (client, header) in &clients {
+                client.send(RTP);
+                let (relay, got, payload) = world.next_record();
+                assert_eq!((got.tag, payload), (header.tag, RTP.to_vec()));
+                world.down(relay, header, RTP);
+                assert_eq!(world.next_packet(client).1, RTP);
+            }
+            let all = usize::from(workers);
+            assert!(
+                world.relays.iter().all(|relay| relay.up.len() == all),
+                "every worker keeps its links"
+            );
+        }
+        world.join();
+        assert!(told.elapsed() >= time, "{:?}", told.elapsed());
+    }
+}
+
+#[test]
 fn every_worker_serves_its_clients() {
     let mut world = World::new(10, 2, MTU);
     let mut by_worker = [0, 0];
