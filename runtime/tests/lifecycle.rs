@@ -450,19 +450,29 @@ fn reloads_on_change() -> Result<()> {
 }
 
 fn refuses_settled() -> Result<()> {
-    let place = Place::new();
-    let mut node = place.start(&[])?;
-    place.change_topology(
-        "ingress: [\"127.0.31.1:3478\"]",
-        "ingress: [\"127.0.31.1:3479\"]",
-    );
-    node.signal("HUP")?;
-    node.await_metric("firsthop_config_reloads_total{result=\"refused\"} 1")?;
-    node.signal("TERM")?;
-    node.expect("draining")?;
-    let log = node.ends(0)?;
-    let line = "`ingress` of ams changed from [\"127.0.31.1:3478\"] to [\"127.0.31.1:3479\"], which takes a restart";
-    ensure!(log.replace('\\', "").contains(line), "{log}");
+    let cases = [
+        (
+            "ingress: [\"127.0.31.1:3478\"]",
+            "ingress: [\"127.0.31.1:3479\"]",
+            "`ingress` of ams changed from [\"127.0.31.1:3478\"] to [\"127.0.31.1:3479\"], which takes a restart",
+        ),
+        (
+            "name: local",
+            "name: local\n  link: { mtu_bytes: 1400 }",
+            "`network.link.mtu_bytes` of ams changed from 1452 to 1400, which takes a restart",
+        ),
+    ];
+    for (from, to, line) in cases {
+        let place = Place::new();
+        let mut node = place.start(&[])?;
+        place.change_topology(from, to);
+        node.signal("HUP")?;
+        node.await_metric("firsthop_config_reloads_total{result=\"refused\"} 1")?;
+        node.signal("TERM")?;
+        node.expect("draining")?;
+        let log = node.ends(0)?;
+        ensure!(log.replace('\\', "").contains(line), "{log}");
+    }
     Ok(())
 }
 

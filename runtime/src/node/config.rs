@@ -166,7 +166,7 @@ fn warn_of_expiry(left_s: u64) {
 const DAY_S: u64 = 86_400;
 const EXPIRY_WARN_S: u64 = 14 * DAY_S;
 
-/// Refuses what a running node cannot change: its own addresses, ports, numbers and workers.
+/// Refuses what a running node cannot change: its own addresses, ports, numbers and workers, and what links are made with.
 pub(super) fn check_settled(
     file: &Path,
     node: &str,
@@ -292,6 +292,11 @@ fn settled(topology: &Topology, node: &str) -> serde_json::Map<String, serde_jso
     };
     for free in ["regions", "location"] {
         fields.remove(free);
+    }
+    // Buffers and windows of links, and the length of datagrams towards transceivers, are sized once.
+    if let Ok(serde_json::Value::Object(link)) = serde_json::to_value(&topology.network.link) {
+        let named = |(field, value)| (format!("network.link.{field}"), value);
+        fields.extend(link.into_iter().map(named));
     }
     if let Some(region) = region {
         fields.insert("region.id".to_owned(), region.id.into());
