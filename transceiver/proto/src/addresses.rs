@@ -36,13 +36,18 @@ impl Addresses {
         self.map.len() < self.max || self.map.contains_key(&client)
     }
 
-    /// Binds `client` to `slot`; the latest claimant besides the first takes the second place.
-    pub(crate) fn bind(&mut self, client: ClientAddr, slot: Slot) {
+    /// Another bound; addresses above a smaller one stay.
+    pub(crate) const fn set_max(&mut self, max: usize) {
+        self.max = max;
+    }
+
+    /// Binds `client` to `slot`. Besides the first, one claimant has a place; `displace` lets another take it.
+    pub(crate) fn bind(&mut self, client: ClientAddr, slot: Slot, displace: bool) {
         let bound = self.map.entry(client).or_insert(Bound {
             first: slot,
             second: None,
         });
-        if bound.first != slot {
+        if bound.first != slot && (bound.second.is_none() || displace) {
             bound.second = Some(slot);
         }
     }

@@ -8,9 +8,24 @@ use wire::hint::{KeyId, KeyRing, Minute};
 use wire::{ClientAddr, Owner, PopId, RegionId, Tag, TransceiverId};
 
 use crate::credentials::{LocalCredentials, RANDOM_LEN};
+use crate::dtls::{Gate, Refusal};
 use crate::sessions::{Command, Config, Limits, Sessions, Slot};
 use crate::stun::{Request, nominating_request};
 use crate::verdict::{ReturnPath, Verdict};
+
+/// Any bytes as DTLS datagrams of 64 bytes: the gate never panics, and once it has refused excess it goes on refusing.
+///
+/// # Panics
+/// When a rule is broken.
+pub fn dtls(input: &[u8]) {
+    let mut gate = Gate::default();
+    let mut spent = false;
+    for datagram in input.chunks(64) {
+        let verdict = gate.handle_datagram(datagram, false);
+        assert!(!(spent && verdict.is_ok()), "a spent budget stays spent");
+        spent |= verdict == Err(Refusal::Excess);
+    }
+}
 
 /// Any bytes: parsing never panics, and what was not made with the password is never authentic.
 ///
@@ -29,6 +44,7 @@ struct Script {
     known: Vec<(Slot, LocalCredentials)>,
     now: Instant,
     counter: u8,
+    checks: u32,
 }
 
 /// Reads `input` as a script of creations, checks good and bad, media, restarts, ends and time.
@@ -55,6 +71,7 @@ pub fn sessions(start: Instant, input: &[u8]) {
         known: Vec::new(),
         now: start,
         counter: 0,
+        checks: 0,
     };
     for step in input.chunks_exact(4) {
         let [action, who, from, rest] = *step else {
@@ -145,7 +162,10 @@ impl Script {
         } else {
             b"wrong"
         };
-        nominating_request(&mut packet, &[who; 12], &username, password);
+        let [a, b, c, d] = self.checks.to_be_bytes();
+        self.checks += 1;
+        let transaction = [a, b, c, d, who, 0, 0, 0, 0, 0, 0, 1];
+        nominating_request(&mut packet, &transaction, &username, password);
         let before = self.sessions.selected(*slot);
         match self.sessions.handle_packet(via, client, &packet, self.now) {
             Verdict::Answer { slot: answered, .. } => {

@@ -18,6 +18,7 @@
 
 mod addresses;
 pub mod credentials;
+pub mod dtls;
 pub mod fuzz;
 mod session;
 pub mod sessions;

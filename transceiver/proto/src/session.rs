@@ -14,6 +14,7 @@
 //! probes another PoP, so it moves nothing that works. Silence covers clients that do not nominate again after their NAT
 //! gave them another address.
 
+use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use wire::ClientAddr;
@@ -29,6 +30,9 @@ pub(crate) const FORMER_TTL: Duration = Duration::from_secs(30);
 pub(crate) const MEDIA_MOVES_AFTER: Duration = Duration::from_secs(1);
 /// A check without nomination moves a session, or a way back, that was silent so long: two checks of a usual client.
 pub(crate) const CHECK_MOVES_AFTER: Duration = Duration::from_secs(5);
+
+/// Transactions remembered against replay: several minutes of a usual client's checks.
+const TRANSACTIONS_MAX: usize = 64;
 
 /// How far a session has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,8 +88,11 @@ pub(crate) struct Session {
     pub(crate) former_remote_ufrag: Option<Box<str>>,
     pub(crate) created: Instant,
     pub(crate) heard: Option<Instant>,
+    /// DTLS is up.
+    pub(crate) media_up: bool,
     paths: Vec<Path>,
     selected: Option<ClientAddr>,
+    transactions: VecDeque<([u8; 12], ClientAddr)>,
 }
 
 /// What a check changed.
@@ -104,8 +111,10 @@ impl Session {
             former_remote_ufrag: None,
             created: now,
             heard: None,
+            media_up: false,
             paths: Vec::new(),
             selected: None,
+            transactions: VecDeque::new(),
         }
     }
 
@@ -115,6 +124,23 @@ impl Session {
             (None, Some(_)) => SessionPhase::Bound,
             (None, None) => SessionPhase::Pending,
         }
+    }
+
+    /// Whether an authentic check repeats one that came from another address. Whoever can listen can repeat a check, but
+    /// not make one.
+    pub(crate) fn is_replay(&mut self, transaction: &[u8; 12], client: ClientAddr) -> bool {
+        if let Some((_, from)) = self
+            .transactions
+            .iter()
+            .find(|(known, _)| known == transaction)
+        {
+            return *from != client;
+        }
+        if self.transactions.len() >= TRANSACTIONS_MAX {
+            self.transactions.pop_front();
+        }
+        self.transactions.push_back((*transaction, client));
+        false
     }
 
     /// An authenticated check came from `client` by `via`.

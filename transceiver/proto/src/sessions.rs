@@ -11,7 +11,9 @@ use wire::{ClientAddr, Owner};
 
 use crate::addresses::Addresses;
 use crate::credentials::{LocalCredentials, Password, RANDOM_LEN};
-use crate::session::{FORMER_TTL, PATHS_MAX, PathSnapshot, Session, SessionPhase};
+use crate::session::{
+    CHECK_MOVES_AFTER, FORMER_TTL, PATHS_MAX, PathSnapshot, Session, SessionPhase,
+};
 use crate::stun::{self, Request, RequestError};
 use crate::verdict::{DropReason, ReturnPath, Verdict};
 
@@ -68,6 +70,8 @@ pub enum EndReason {
     NeverCame,
     /// No authenticated packet for `vanish_after`.
     Vanished,
+    /// Checks came, and no DTLS handshake was completed.
+    NoHandshake,
 }
 
 /// Rare work for the caller.
@@ -93,6 +97,8 @@ pub struct Load {
     pub addresses: u32,
 }
 
+/// Beyond `pending_ttl`, a session without DTLS lives so long: several retransmissions of a handshake.
+const HANDSHAKE_MAX: Duration = Duration::from_secs(30);
 /// How often the reaper looks.
 const REAP_INTERVAL: Duration = Duration::from_millis(250);
 
@@ -141,6 +147,8 @@ impl Sessions {
     /// Other bounds; sessions above a smaller one live on.
     pub const fn set_limits(&mut self, limits: Limits) {
         self.limits = limits;
+        self.by_address
+            .set_max(limits.sessions_max as usize * PATHS_MAX);
     }
 
     /// Makes a session for a client whose own ufrag is `remote_ufrag`.
@@ -267,6 +275,10 @@ impl Sessions {
         if !self.by_address.has_room(client) {
             return Err(DropReason::AddressesFull);
         }
+        let session = self.session_mut(slot).ok_or(DropReason::UnknownUfrag)?;
+        if session.is_replay(request.transaction_id(), client) {
+            return Err(DropReason::ReplayedCheck);
+        }
         if !request.unknown().is_empty() {
             stun::unknown_attributes(
                 &mut self.answer,
@@ -355,8 +367,16 @@ impl Sessions {
         if let Some(forgotten) = checked.forgotten {
             self.by_address.unbind(forgotten, slot);
         }
-        self.by_address.bind(client, slot);
+        let displace = self.second_is_silent(client, now);
+        self.by_address.bind(client, slot, displace);
         checked.connected
+    }
+
+    /// Whether the second claimant of an address has gone quiet, so that another may take its place.
+    fn second_is_silent(&self, client: ClientAddr, now: Instant) -> bool {
+        let second = self.by_address.find(client).and_then(|bound| bound.second);
+        let heard = second.and_then(|slot| self.session(slot)?.heard);
+        heard.is_none_or(|heard| now >= heard + CHECK_MOVES_AFTER)
     }
 
     /// The client has used the new credentials of an ICE restart: the former ones end.
@@ -390,6 +410,13 @@ impl Sessions {
     ) {
         if let Some(session) = self.session_mut(slot) {
             session.authenticated(client, via, now);
+        }
+    }
+
+    /// DTLS of the session is up.
+    pub fn handle_media_up(&mut self, slot: Slot) {
+        if let Some(session) = self.session_mut(slot) {
+            session.media_up = true;
         }
     }
 
@@ -444,7 +471,11 @@ impl Sessions {
             None => {
                 (now >= session.created + self.limits.pending_ttl).then_some(EndReason::NeverCame)
             }
-            Some(heard) => (now >= heard + self.limits.vanish_after).then_some(EndReason::Vanished),
+            Some(heard) if now >= heard + self.limits.vanish_after => Some(EndReason::Vanished),
+            Some(_) => {
+                let deadline = session.created + self.limits.pending_ttl + HANDSHAKE_MAX;
+                (!session.media_up && now >= deadline).then_some(EndReason::NoHandshake)
+            }
         }
     }
 

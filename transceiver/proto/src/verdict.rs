@@ -83,6 +83,10 @@ drop_reasons! {
     UnexpectedStun = "unexpected_stun",
     /// The table of client addresses is full.
     AddressesFull = "addresses_full",
+    /// A Binding request whose transaction came from another address before: a replay.
+    ReplayedCheck = "replayed_check",
+    /// DTLS that is malformed, or more of it than a handshake takes.
+    DtlsRefused = "dtls_refused",
     /// The media engine refused the packet.
     MediaRefused = "media_refused",
     /// A packet towards a client that has no path yet.
@@ -96,7 +100,7 @@ drop_reasons! {
 }
 
 /// Size of an array indexed by reason; at least `DropReason::ALL.len()`.
-pub const DROP_REASONS: usize = 20;
+pub const DROP_REASONS: usize = 32;
 
 const _: () = assert!(DropReason::ALL.len() <= DROP_REASONS);
 

@@ -25,6 +25,7 @@ struct World {
     sessions: Sessions,
     now: Instant,
     counter: u8,
+    checks: u32,
 }
 
 impl World {
@@ -49,6 +50,7 @@ impl World {
             }),
             now: start(),
             counter: 0,
+            checks: 0,
         }
     }
 
@@ -82,15 +84,29 @@ impl World {
     ) -> Verdict {
         let mut packet = Vec::new();
         let username = format!("{}:{peer}", local.ufrag.as_str());
-        nominating_request(&mut packet, &[1; 12], &username, local.password.as_bytes());
+        let transaction = self.transaction();
+        nominating_request(
+            &mut packet,
+            &transaction,
+            &username,
+            local.password.as_bytes(),
+        );
         self.packet(&packet, client, via)
+    }
+
+    /// One that no check has had.
+    fn transaction(&mut self) -> [u8; 12] {
+        self.checks += 1;
+        let [a, b, c, d] = self.checks.to_be_bytes();
+        [a, b, c, d, 0, 0, 0, 0, 0, 0, 0, 1]
     }
 
     /// A good check that does not nominate.
     fn probe(&mut self, local: &LocalCredentials, client: ClientAddr, via: ReturnPath) {
         let mut packet = Vec::new();
         let username = format!("{}:{PEER}", local.ufrag.as_str());
-        Builder::new(&mut packet, 1, &[2; 12])
+        let transaction = self.transaction();
+        Builder::new(&mut packet, 1, &transaction)
             .attribute(6, username.as_bytes())
             .finish(local.password.as_bytes());
         let verdict = self.packet(&packet, client, via);
@@ -502,19 +518,11 @@ fn paths_are_bounded_and_the_selected_one_stays() {
     let mut world = World::new();
     let (slot, local) = world.create();
     world.check(&local, client(1), via(1));
-    let mut plain = Vec::new();
-    let username = format!("{}:{PEER}", local.ufrag.as_str());
-    Builder::new(&mut plain, 1, &[1; 12])
-        .attribute(6, username.as_bytes())
-        .finish(local.password.as_bytes());
     for port in 2..200 {
         if port % 6 == 0 {
             world.pass(Duration::from_millis(100));
         }
-        assert!(matches!(
-            world.packet(&plain, client(port), via(1)),
-            Verdict::Answer { .. }
-        ));
+        world.probe(&local, client(port), via(1));
     }
     assert_eq!(world.sessions.paths(slot).count(), 8);
     assert_eq!(world.sessions.load().addresses, 8);
@@ -575,6 +583,9 @@ fn corpus_and_seeded_scripts() {
     for entry in std::fs::read_dir(format!("{corpora}request")).unwrap() {
         transceiver_proto::fuzz::request(&std::fs::read(entry.unwrap().path()).unwrap());
     }
+    for entry in std::fs::read_dir(format!("{corpora}dtls")).unwrap() {
+        transceiver_proto::fuzz::dtls(&std::fs::read(entry.unwrap().path()).unwrap());
+    }
     for entry in std::fs::read_dir(format!("{corpora}sessions")).unwrap() {
         transceiver_proto::fuzz::sessions(start, &std::fs::read(entry.unwrap().path()).unwrap());
     }
@@ -588,6 +599,7 @@ fn corpus_and_seeded_scripts() {
     };
     for _ in 0..300 {
         let script: Vec<u8> = (0..800).map(|_| next()).collect();
+        transceiver_proto::fuzz::dtls(&script);
         transceiver_proto::fuzz::sessions(start, &script);
     }
     let mut good = Vec::new();
@@ -601,4 +613,73 @@ fn corpus_and_seeded_scripts() {
         }
         transceiver_proto::fuzz::request(&bytes);
     }
+}
+
+#[test]
+fn a_replayed_check_from_another_address_moves_nothing() {
+    let mut world = World::new();
+    let (slot, local) = world.create();
+    let mut packet = Vec::new();
+    let username = format!("{}:{PEER}", local.ufrag.as_str());
+    nominating_request(&mut packet, &[9; 12], &username, local.password.as_bytes());
+    assert_eq!(
+        world.packet(&packet, client(1), via(1)),
+        Verdict::Answer {
+            slot,
+            connected: true
+        }
+    );
+    assert_eq!(
+        world.packet(&packet, client(2), via(2)),
+        Verdict::Drop(DropReason::ReplayedCheck)
+    );
+    assert_eq!(world.sessions.selected(slot), Some((client(1), via(1))));
+    assert_eq!(
+        world.packet(&packet, client(1), via(1)),
+        Verdict::Answer {
+            slot,
+            connected: false
+        },
+        "a retransmission is answered (RFC 8489 §6.2.1)"
+    );
+}
+
+#[test]
+fn a_session_without_a_handshake_ends() {
+    let mut world = World::new();
+    let (slot, local) = world.create();
+    let (talks, other) = world.create();
+    world.sessions.handle_media_up(talks);
+    for _ in 0..50 {
+        world.check(&local, client(1), via(1));
+        world.check(&other, client(2), via(1));
+        world.pass(Duration::from_secs(1));
+    }
+    assert_eq!(
+        world.sessions.next_command(),
+        Some(Command::Ended {
+            slot,
+            reason: EndReason::NoHandshake
+        })
+    );
+    assert_eq!(world.sessions.next_command(), None);
+}
+
+#[test]
+fn a_third_claimant_does_not_displace_a_second_that_is_heard() {
+    let mut world = World::new();
+    let (first, one) = world.create();
+    let (second, two) = world.create();
+    world.check(&one, client(1), via(1));
+    world.check(&two, client(1), via(1));
+    let (third, three) = world.create();
+    world.check(&three, client(1), via(1));
+    let both = |also| Verdict::Media {
+        slot: first,
+        also: Some(also),
+    };
+    assert_eq!(world.packet(RTP, client(1), via(1)), both(second));
+    world.pass(Duration::from_secs(6));
+    world.check(&three, client(1), via(1));
+    assert_eq!(world.packet(RTP, client(1), via(1)), both(third));
 }

@@ -76,17 +76,19 @@ pub(crate) struct Ended {
     pub(crate) closed: u64,
     pub(crate) never_came: u64,
     pub(crate) vanished: u64,
+    pub(crate) no_handshake: u64,
     pub(crate) failed: u64,
 }
 
 impl Ended {
     /// Each reason's label and total.
-    pub(crate) const fn by_reason(&self) -> [(&'static str, u64); 5] {
+    pub(crate) const fn by_reason(&self) -> [(&'static str, u64); 6] {
         [
             ("asked", self.asked),
             ("closed", self.closed),
             ("never_came", self.never_came),
             ("vanished", self.vanished),
+            ("no_handshake", self.no_handshake),
             ("failed", self.failed),
         ]
     }
@@ -232,13 +234,19 @@ impl Core {
         packet: &[u8],
         now: Instant,
     ) {
-        let mut refused = true;
+        let mut refused = Some(DropReason::MediaRefused);
         for slot in [Some(slot), also].into_iter().flatten() {
             let Some(live) = self.live_mut(slot) else {
                 continue;
             };
             let outcome = live.handle_packet(packet, now);
-            refused &= outcome.taken == Taken::Refused;
+            match outcome.taken {
+                Taken::Refused => refused = refused.map(|_| outcome.refusal),
+                Taken::Authenticated | Taken::Processed => refused = None,
+            }
+            if outcome.up {
+                self.sessions.handle_media_up(slot);
+            }
             if outcome.taken == Taken::Authenticated {
                 self.sessions.handle_authenticated(slot, via, client, now);
             }
@@ -249,8 +257,8 @@ impl Core {
                 self.run_commands();
             }
         }
-        if refused {
-            self.drops.count(DropReason::MediaRefused);
+        if let Some(reason) = refused {
+            self.drops.count(reason);
         }
     }
 
@@ -375,6 +383,7 @@ impl Core {
                 EndReason::Asked => {}
                 EndReason::NeverCame => self.ended.never_came += 1,
                 EndReason::Vanished => self.ended.vanished += 1,
+                EndReason::NoHandshake => self.ended.no_handshake += 1,
             }
             tracing::debug!(session = live.id, ?reason, "session ended");
         }

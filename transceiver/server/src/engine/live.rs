@@ -3,7 +3,9 @@
 use std::net::SocketAddr;
 use std::time::Instant;
 
+use transceiver_proto::dtls::Gate;
 use transceiver_proto::{DropReason, Drops};
+use wire::stun::PacketKind;
 
 use crate::backend::Backend;
 use crate::engine::core::Media;
@@ -27,32 +29,50 @@ pub(crate) struct Live {
     pub(crate) counted: PeerCounters,
     /// The timer that stands for this session, if any.
     pub(crate) deadline: Option<Instant>,
+    /// Bounds DTLS that is not authenticated.
+    pub(crate) gate: Gate,
     pub(crate) packets_in: u64,
     pub(crate) bytes_in: u64,
     pub(crate) packets_out: u64,
     pub(crate) bytes_out: u64,
 }
 
-/// First byte of a DTLS alert record (RFC 6347 §4.1, RFC 5246 §6.2.1).
-const DTLS_ALERT: u8 = 21;
-
 /// What a packet did to a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Outcome {
     pub(crate) taken: Taken,
+    /// Why it counts as dropped when every session refuses it.
+    pub(crate) refusal: DropReason,
+    /// DTLS is up.
+    pub(crate) up: bool,
     /// The client has closed DTLS.
     pub(crate) closed: bool,
 }
 
 impl Live {
     pub(crate) fn handle_packet(&mut self, packet: &[u8], now: Instant) -> Outcome {
+        let is_dtls = PacketKind::of(packet) == PacketKind::Dtls;
+        let up = self.peer.is_connected();
+        if is_dtls && self.gate.handle_datagram(packet, up).is_err() {
+            return Outcome {
+                taken: Taken::Refused,
+                refusal: DropReason::DtlsRefused,
+                up,
+                closed: false,
+            };
+        }
         let taken = self.peer.handle_packet(packet, self.backend.as_mut(), now);
         if taken != Taken::Refused {
             self.packets_in += 1;
             self.bytes_in += u64::try_from(packet.len()).unwrap_or_default();
         }
-        let closed = packet.first() == Some(&DTLS_ALERT) && self.peer.is_closed();
-        Outcome { taken, closed }
+        Outcome {
+            taken,
+            refusal: DropReason::MediaRefused,
+            up: self.peer.is_connected(),
+            // An alert may follow other records in its datagram.
+            closed: is_dtls && self.peer.is_closed(),
+        }
     }
 
     pub(crate) fn connect(&mut self, now: Instant) {

@@ -12,7 +12,7 @@ pub(crate) struct Metrics {
     rtp_lost: Counter,
     messages: [Counter; 2],
     drops: Vec<(DropReason, Counter)>,
-    ended: [Counter; 5],
+    ended: [Counter; 6],
     created: Counter,
     sessions: Gauge,
     pending: Gauge,

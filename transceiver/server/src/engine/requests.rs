@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::time::Instant;
 
 use transceiver_proto::credentials::RANDOM_LEN;
+use transceiver_proto::dtls::Gate;
 use transceiver_proto::{CreateError, LocalCredentials, SessionPhase, Slot};
 
 use crate::backend::echo::Echo;
@@ -147,6 +148,7 @@ impl Core {
             created_unix_s: runtime::clock::unix_s(),
             counted: PeerCounters::default(),
             deadline: None,
+            gate: Gate::default(),
             packets_in: 0,
             bytes_in: 0,
             packets_out: 0,

@@ -27,7 +27,8 @@ const UFRAG_LEN: RangeInclusive<usize> = 4..=256;
 const PASSWORD_LEN: RangeInclusive<usize> = 22..=256;
 
 /// What we read of an offer.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// `Debug` shows nothing of it.
+#[derive(Clone, PartialEq, Eq)]
 pub struct Offer {
     /// The offer as the media engine gets it.
     pub inward: String,
@@ -35,6 +36,12 @@ pub struct Offer {
     pub ufrag: String,
     /// The client's password; only a change of it tells an ICE restart.
     pub password: String,
+}
+
+impl std::fmt::Debug for Offer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Offer(..)")
+    }
 }
 
 /// Why an offer is unusable.
