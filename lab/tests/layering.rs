@@ -1,4 +1,5 @@
-//! The cut of the code, held by a test: which crate may reach which, and in which files a large dependency is imported.
+//! The cut of the code, held by a test: which crate may reach which, and in which files a large dependency is imported; and
+//! that links between pages lead somewhere.
 //!
 //! Facts come from `cargo tree`, the manifests and the sources. The checkers are functions of text, so the last tests
 //! show on invented text that they can fail.
@@ -121,7 +122,37 @@ fn manifests_inherit_lints_and_dependencies() {
     }
 }
 
+#[test]
+fn links_between_pages_lead_somewhere() {
+    let mut pages = Vec::new();
+    collect(&root(), "md", &mut pages);
+    assert!(pages.len() > 15, "pages are missing: {pages:?}");
+    let mut wrong = Vec::new();
+    for (path, text) in pages {
+        let folder = root().join(&path).parent().map(Path::to_path_buf);
+        let folder = folder.expect("a page lies in a folder");
+        for link in relative_links(&text) {
+            if !folder.join(link).exists() {
+                wrong.push(format!("{path}: {link}"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
 // What is asked.
+
+/// Targets of links to files, without fragments. Code blocks hold none.
+fn relative_links(page: &str) -> Vec<&str> {
+    let prose = page.split("\n```").step_by(2);
+    prose
+        .flat_map(|text| text.split("](").skip(1))
+        .filter_map(|rest| rest.split([')', ' ', '\n']).next())
+        .filter(|target| !target.contains(':'))
+        .filter_map(|target| target.split('#').next())
+        .filter(|file| !file.is_empty())
+        .collect()
+}
 
 /// Names in the output of `cargo tree --prefix none` that match one of `patterns`.
 fn reaches(tree: &str, patterns: &[&str]) -> Vec<String> {
@@ -273,22 +304,25 @@ fn members() -> Vec<String> {
 fn sources() -> Vec<(String, String)> {
     let mut sources = Vec::new();
     for member in members() {
-        collect(&root().join(member), &mut sources);
+        collect(&root().join(member), "rs", &mut sources);
     }
     sources.retain(|(path, _)| path != "lab/tests/layering.rs");
     assert!(sources.len() > 20, "sources are missing");
     sources
 }
 
-fn collect(directory: &Path, sources: &mut Vec<(String, String)>) {
+/// Files of a kind below a folder, but not what is built, installed or hidden.
+fn collect(directory: &Path, kind: &str, files: &mut Vec<(String, String)>) {
     for entry in fs::read_dir(directory).expect("a directory of the workspace") {
         let path = entry.expect("an entry").path();
-        let skipped = ["target", "node_modules"];
-        if path.is_dir() && !skipped.iter().any(|name| path.ends_with(name)) {
-            collect(&path, sources);
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
+        if path.is_dir() {
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            if !name.starts_with('.') && !["target", "node_modules"].contains(&&*name) {
+                collect(&path, kind, files);
+            }
+        } else if path.extension().is_some_and(|extension| extension == kind) {
             let relative = path.strip_prefix(root()).expect("inside the workspace");
-            sources.push((relative.display().to_string(), read(&path)));
+            files.push((relative.display().to_string(), read(&path)));
         }
     }
 }
@@ -340,6 +374,12 @@ fn a_stray_import_is_found() {
     ] {
         assert!(!imports(fine, "rtc"), "{fine}");
     }
+}
+
+#[test]
+fn links_are_found() {
+    let page = "See [a](a.md#x) and [b](../b/), not [c](https://c.example) or [d](#d).\n\n```sh\n[e](e.md)\n```\n[f](f.md)\n";
+    assert_eq!(relative_links(page), ["a.md", "../b/", "f.md"]);
 }
 
 #[test]
