@@ -11,7 +11,7 @@
 mod bounded;
 
 use std::io;
-use std::net::{Shutdown, SocketAddr};
+use std::net::{IpAddr, Shutdown, SocketAddr};
 use std::sync::Arc;
 
 use axum::extract::{DefaultBodyLimit, Request, State};
@@ -19,7 +19,7 @@ use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
-use http::header::{AUTHORIZATION, CONTENT_TYPE, WWW_AUTHENTICATE};
+use http::header::{AUTHORIZATION, CONTENT_TYPE, HOST, WWW_AUTHENTICATE};
 use http::{Method, StatusCode};
 use socket2::SockRef;
 use tokio::net::TcpListener;
@@ -170,6 +170,38 @@ fn router(context: &NodeContext, mut admin: Admin) -> Router {
             context.config.clone(),
             demand_token,
         ))
+        .layer(middleware::from_fn(demand_local_host))
+}
+
+/// Refuses requests that name a host other than this machine: a web page that rebinds a name of its own to loopback
+/// would otherwise read what is shown here.
+async fn demand_local_host(request: Request, next: Next) -> Response {
+    let host = request.headers().get(HOST).map(|host| host.as_bytes());
+    if host.is_none_or(is_local_host) {
+        return next.run(request).await;
+    }
+    let reason = "this address answers to localhost and to IP addresses only\n";
+    (StatusCode::MISDIRECTED_REQUEST, reason).into_response()
+}
+
+/// `localhost` or an IP address, with or without a port (RFC 9110 §7.2).
+fn is_local_host(host: &[u8]) -> bool {
+    let Ok(host) = std::str::from_utf8(host) else {
+        return false;
+    };
+    let is_ip = |host: &str| host.parse::<IpAddr>().is_ok();
+    let bare = host.rsplit_once(':').map_or(host, |(name, port)| {
+        if port.bytes().all(|byte| byte.is_ascii_digit()) {
+            name
+        } else {
+            host
+        }
+    });
+    let bare = bare
+        .strip_prefix('[')
+        .and_then(|bare| bare.strip_suffix(']'))
+        .unwrap_or(bare);
+    bare.eq_ignore_ascii_case("localhost") || is_ip(bare) || is_ip(host)
 }
 
 async fn readyz(State(app): State<Arc<App>>) -> Response {

@@ -210,6 +210,7 @@ impl Credentials {
 
 fn read(dir: &Path, name: &str) -> Result<Vec<u8>, Problem> {
     let path = dir.join(name);
+    regular_file(&path)?;
     let file = File::open(&path)?;
     let metadata = file.metadata()?;
     if matches!(name, KEY | HINT_KEYS | ADMIN_TOKEN | WHIP_SECRET) && metadata.mode() & 0o004 != 0 {
@@ -221,6 +222,15 @@ fn read(dir: &Path, name: &str) -> Result<Vec<u8>, Problem> {
         Ok(bytes)
     } else {
         Err(Problem::TooLarge)
+    }
+}
+
+/// Opening a FIFO would wait for a writer, and the node with it.
+pub(crate) fn regular_file(path: &Path) -> io::Result<()> {
+    if std::fs::metadata(path)?.is_file() {
+        Ok(())
+    } else {
+        Err(io::Error::other("not a regular file"))
     }
 }
 

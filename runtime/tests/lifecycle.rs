@@ -181,6 +181,14 @@ const TESTS: &[Test] = &[
         refuses_settled,
     ),
     (
+        "a secret that is gone does not open WHIP",
+        refuses_to_open_whip,
+    ),
+    (
+        "a FIFO in place of a file is refused, not waited for",
+        refuses_what_is_no_file,
+    ),
+    (
         "wrong input is exit code 2 and one line",
         refuses_wrong_input,
     ),
@@ -337,7 +345,8 @@ impl Node {
 
     fn get(&self, path: &str) -> Result<String> {
         let mut stream = TcpStream::connect(&self.admin)?;
-        let request = format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
+        let request =
+            format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n");
         stream.write_all(request.as_bytes())?;
         let mut answer = String::new();
         stream.read_to_string(&mut answer)?;
@@ -473,6 +482,35 @@ fn refuses_settled() -> Result<()> {
         let log = node.ends(0)?;
         ensure!(log.replace('\\', "").contains(line), "{log}");
     }
+    Ok(())
+}
+
+fn refuses_to_open_whip() -> Result<()> {
+    let place = Place::new();
+    place
+        .dir
+        .write("whip.secret", "0123456789012345678901234567890123456789");
+    let mut node = place.start(&[])?;
+    std::fs::remove_file(place.path("whip.secret"))?;
+    node.signal("HUP")?;
+    node.await_metric("firsthop_config_reloads_total{result=\"refused\"} 1")?;
+    node.signal("TERM")?;
+    node.expect("draining")?;
+    let log = node.ends(0)?;
+    ensure!(log.contains("whip.secret is gone"), "{log}");
+    Ok(())
+}
+
+fn refuses_what_is_no_file() -> Result<()> {
+    let place = Place::new();
+    std::fs::remove_file(place.path("hint.keys"))?;
+    let made = Command::new("mkfifo")
+        .arg(place.path("hint.keys"))
+        .status()?;
+    ensure!(made.success(), "mkfifo");
+    let (code, _, err) = place.outcome("ams", &["--check"])?;
+    let wanted = format!("pop: {}: not a regular file\n", place.path("hint.keys"));
+    ensure!(code == Some(2) && err == wanted, "{code:?} {err}");
     Ok(())
 }
 

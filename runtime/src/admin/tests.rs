@@ -41,8 +41,9 @@ fn any_port() -> SocketAddr {
 /// Status and the whole answer.
 fn ask(server: &AdminServer, method: &str, path: &str, headers: &str) -> (u16, String) {
     let mut stream = TcpStream::connect(server.address()).unwrap();
-    let request =
-        format!("{method} {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n{headers}\r\n");
+    let request = format!(
+        "{method} {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n{headers}\r\n"
+    );
     stream.write_all(request.as_bytes()).unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
@@ -188,7 +189,7 @@ fn connections_beyond_the_bound_wait_for_one_to_end() {
         .map(|_| TcpStream::connect(server.address()).unwrap())
         .collect();
     let mut late = TcpStream::connect(server.address()).unwrap();
-    late.write_all(b"GET /healthz HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
+    late.write_all(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")
         .unwrap();
     late.set_read_timeout(Some(Duration::from_millis(200)))
         .unwrap();
@@ -202,4 +203,32 @@ fn connections_beyond_the_bound_wait_for_one_to_end() {
     let mut answer = String::new();
     late.read_to_string(&mut answer).unwrap();
     assert!(answer.starts_with("HTTP/1.1 200"));
+}
+
+#[test]
+fn only_names_of_this_machine_are_answered() {
+    let local = [
+        "localhost",
+        "LOCALHOST:9100",
+        "127.0.0.1",
+        "127.0.11.1:9100",
+        "[::1]:9100",
+        "::1",
+    ];
+    for host in local {
+        assert!(is_local_host(host.as_bytes()), "{host}");
+    }
+    let foreign = [
+        "evil.example",
+        "evil.example:9100",
+        "localhost.evil.example",
+        "127.0.0.1.evil.example:80",
+        "",
+        "[::1",
+        "x@127.0.0.1",
+    ];
+    for host in foreign {
+        assert!(!is_local_host(host.as_bytes()), "{host}");
+    }
+    assert!(!is_local_host(&[0xff]));
 }

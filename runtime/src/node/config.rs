@@ -106,6 +106,9 @@ pub enum StartError {
     /// See [`CredentialsError`].
     #[error("{0}")]
     Credentials(#[from] CredentialsError),
+    /// A reload would serve WHIP to everybody.
+    #[error("whip.secret is gone: WHIP would serve without tokens, which takes a restart")]
+    SecretGone,
     /// A reload would change what was settled at start.
     #[error("{file}: `{field}` of {node} changed from {from} to {to}, which takes a restart")]
     Settled {
@@ -254,6 +257,7 @@ const NAMES_SHOWN_MAX: usize = 20;
 fn read_text(path: &Path) -> std::io::Result<String> {
     let max = u64::try_from(topology::TEXT_BYTES_MAX).unwrap_or(u64::MAX);
     let mut text = String::new();
+    crate::credentials::regular_file(path)?;
     // One byte more than is accepted, so that `topology::load` sees that there is too much.
     File::open(path)?
         .take(max.saturating_add(1))

@@ -119,6 +119,9 @@ impl Reloader {
             &current.topology,
             &next.topology,
         )?;
+        if current.credentials.whip_secret.is_some() && next.credentials.whip_secret.is_none() {
+            return Err(StartError::SecretGone);
+        }
         self.config.publish(next.topology, next.credentials);
         Ok(())
     }

@@ -169,7 +169,7 @@ pops:
         let mut answer = String::new();
         if let Ok(mut stream) = TcpStream::connect((self.ip(100), 9100)) {
             let request =
-                format!("GET {path} HTTP/1.1\r\nHost: relay\r\nConnection: close\r\n\r\n");
+                format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
             let _ = stream.write_all(request.as_bytes());
             let _ = stream.read_to_string(&mut answer);
         }
