@@ -51,7 +51,7 @@ pub(crate) fn http(
     body: impl AsRef<[u8]>,
 ) -> Response {
     let body = body.as_ref();
-    let mut head = format!("{method} {path} HTTP/1.1\r\nHost: whip.test\r\nConnection: close\r\n");
+    let mut head = format!("{method} {path} HTTP/1.1\r\nHost: {addr}\r\nConnection: close\r\n");
     for (name, value) in headers {
         head.push_str(&format!("{name}: {value}\r\n"));
     }
