@@ -6,6 +6,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod drops;
 pub mod flow_record;
 pub mod fuzz;
 pub mod hint;

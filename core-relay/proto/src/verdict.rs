@@ -30,30 +30,7 @@ pub enum Downlink {
     Drop(DropReason),
 }
 
-macro_rules! drop_reasons {
-    ($($(#[$doc:meta])* $name:ident = $label:literal,)+) => {
-        /// Why the core relay dropped a record or datagram: the label of its one drop counter.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-        pub enum DropReason {
-            $($(#[$doc])* $name,)+
-        }
-
-        impl DropReason {
-            /// Every reason, in the order of declaration.
-            pub const ALL: &'static [Self] = &[$(Self::$name,)+];
-
-            /// The metric label.
-            #[must_use]
-            pub const fn as_str(self) -> &'static str {
-                match self {
-                    $(Self::$name => $label,)+
-                }
-            }
-        }
-    };
-}
-
-drop_reasons! {
+wire::drop_reasons! {
     /// A datagram or record that does not parse.
     BadRecord = "bad_record",
     /// A record whose tag names another PoP than the link it came by.
@@ -80,33 +57,4 @@ drop_reasons! {
     Oversize = "oversize",
     /// The kernel refused to send to the transceiver.
     SendFailed = "send_failed",
-}
-
-/// Size of an array indexed by reason; at least `DropReason::ALL.len()`.
-pub const DROP_REASONS: usize = 16;
-
-const _: () = assert!(DropReason::ALL.len() <= DROP_REASONS);
-
-/// Drops counted by reason.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Drops([u64; DROP_REASONS]);
-
-impl Drops {
-    /// Counts one.
-    pub fn count(&mut self, reason: DropReason) {
-        self.add(reason, 1);
-    }
-
-    /// Counts several.
-    pub fn add(&mut self, reason: DropReason, records: u64) {
-        if let Some(cell) = self.0.get_mut(reason as usize) {
-            *cell = cell.saturating_add(records);
-        }
-    }
-
-    /// Total of one reason.
-    #[must_use]
-    pub fn get(&self, reason: DropReason) -> u64 {
-        self.0.get(reason as usize).copied().unwrap_or(0)
-    }
 }

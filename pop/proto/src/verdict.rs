@@ -25,30 +25,7 @@ pub enum Downlink {
     Drop(DropReason),
 }
 
-macro_rules! drop_reasons {
-    ($($(#[$doc:meta])* $name:ident = $label:literal,)+) => {
-        /// Why the PoP dropped a packet: the label of its one drop counter.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-        pub enum DropReason {
-            $($(#[$doc])* $name,)+
-        }
-
-        impl DropReason {
-            /// Every reason, in the order of declaration.
-            pub const ALL: &'static [Self] = &[$(Self::$name,)+];
-
-            /// The metric label.
-            #[must_use]
-            pub const fn as_str(self) -> &'static str {
-                match self {
-                    $(Self::$name => $label,)+
-                }
-            }
-        }
-    };
-}
-
-drop_reasons! {
+wire::drop_reasons! {
     /// A client packet without a byte in it.
     Empty = "empty",
     /// A client packet longer than `wire::record::PAYLOAD_LEN_MAX`.
@@ -103,41 +80,6 @@ drop_reasons! {
     Reassembly = "reassembly",
     /// The kernel refused to send to the client.
     SendFailed = "send_failed",
-}
-
-const _: () = assert!(DropReason::ALL.len() <= DROP_REASONS);
-
-/// Size of an array indexed by reason; at least `DropReason::ALL.len()`.
-pub const DROP_REASONS: usize = 32;
-
-/// Drops counted by reason.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Drops([u64; DROP_REASONS]);
-
-impl Drops {
-    /// Counts one.
-    pub fn count(&mut self, reason: DropReason) {
-        self.add(reason, 1);
-    }
-
-    /// Counts several.
-    pub fn add(&mut self, reason: DropReason, packets: u64) {
-        if let Some(cell) = self.0.get_mut(reason as usize) {
-            *cell = cell.saturating_add(packets);
-        }
-    }
-
-    /// Total of one reason.
-    #[must_use]
-    pub fn get(&self, reason: DropReason) -> u64 {
-        self.0.get(reason as usize).copied().unwrap_or(0)
-    }
-
-    /// Total of all reasons.
-    #[must_use]
-    pub fn total(&self) -> u64 {
-        self.0.iter().sum()
-    }
 }
 
 #[cfg(test)]
