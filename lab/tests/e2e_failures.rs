@@ -16,14 +16,18 @@ const SECOND: u64 = SESSIONS * 50;
 
 /// A load that goes on until it is stopped, with media flowing in every session.
 fn calls(network: &Network) -> Running {
+    calls_of(network, SESSIONS)
+}
+
+fn calls_of(network: &Network, sessions: u64) -> Running {
     let plan = Plan::new(
         network.whip("t1"),
-        usize::try_from(SESSIONS).unwrap(),
+        usize::try_from(sessions).unwrap(),
         Duration::from_secs(120),
     );
     let load = Running::start(plan);
-    load.wait_connected(SESSIONS, SOON).unwrap();
-    load.wait_received(SECOND, SOON).unwrap();
+    load.wait_connected(sessions, SOON).unwrap();
+    load.wait_received(50 * sessions, SOON).unwrap();
     load
 }
 
@@ -117,25 +121,40 @@ fn draining_a_core_relay_loses_nothing() {
 
 #[test]
 fn a_draining_pop_serves_its_calls_takes_no_other_and_ends() {
-    let mut network = Network::start_with(&Shape::default(), |topology| {
-        topology.network.drain_max_s = 3;
-    })
-    .unwrap();
-    let load = calls(&network);
-    network.terminate("p1").unwrap();
-    load.wait_received(SECOND, SOON).unwrap();
-    let mut stranger = lab::raw::RawClient::connect(network.ingress("p1")).unwrap();
-    let session =
-        lab::whip::Session::open(&network.whip("t1"), &lab::whip::bare_offer(), None).unwrap();
-    let (ufrag, pwd) = (
-        session.attribute("ice-ufrag").unwrap(),
-        session.attribute("ice-pwd").unwrap(),
-    );
-    let answered = stranger.answers_until_check(ufrag, pwd, Duration::from_millis(600));
-    assert!(answered.is_err(), "a draining PoP took a client");
-    assert_eq!(network.wait_end("p1").unwrap().code(), Some(0));
-    let report = load.stop().unwrap();
-    assert!(report.received > 2 * SECOND);
+    // The last one has a worker without any call.
+    for (workers, sessions) in [(1, SESSIONS), (2, SESSIONS), (3, 2)] {
+        let shape = Shape {
+            workers,
+            ..Shape::default()
+        };
+        let mut network = Network::start_with(&shape, |topology| {
+            topology.network.drain_max_s = 8;
+        })
+        .unwrap();
+        let load = calls_of(&network, sessions);
+        network.terminate("p1").unwrap();
+        wait::until_true("p1 to drain", SOON, || {
+            let state = network.state("p1").unwrap();
+            let mut workers = state["workers"].as_array().unwrap().iter();
+            workers.all(|worker| worker["draining"] == true)
+        })
+        .unwrap();
+        let mut stranger = lab::raw::RawClient::connect(network.ingress("p1")).unwrap();
+        let session =
+            lab::whip::Session::open(&network.whip("t1"), &lab::whip::bare_offer(), None).unwrap();
+        let (ufrag, pwd) = (
+            session.attribute("ice-ufrag").unwrap(),
+            session.attribute("ice-pwd").unwrap(),
+        );
+        let answered = stranger.answers_until_check(ufrag, pwd, Duration::from_millis(600));
+        assert!(answered.is_err(), "a draining PoP took a client");
+        load.wait_received(2 * 50 * sessions, SOON).unwrap();
+        let report = load.stop().unwrap();
+        eprintln!("{workers} workers: {report:?}");
+        assert_eq!((report.sessions_lost, report.lost), (0, 0));
+        assert!(report.gap_ms_max < 1000.0, "{}", report.gap_ms_max);
+        assert_eq!(network.wait_end("p1").unwrap().code(), Some(0));
+    }
 }
 
 #[test]
