@@ -16,10 +16,13 @@ use wire::record::{PAYLOAD_LEN_MAX, RecordHeader};
 use wire::{Owner, RegionId, TransceiverId};
 
 const SOON: Duration = Duration::from_secs(5);
+const TRANSACTION: &[u8; 12] = b"transaction.";
 
 /// A client whose flow is committed, and the header of its records.
 struct Flow {
     client: UdpSocket,
+    /// What committed it.
+    check: Vec<u8>,
     header: RecordHeader,
     relay: SocketAddr,
 }
@@ -37,20 +40,25 @@ fn commit(network: &Network, transceiver: &mut FakeTransceiver) -> Flow {
     let client = UdpSocket::bind("127.0.0.1:0").unwrap();
     client.connect(network.ingress("p1")).unwrap();
     client.set_read_timeout(Some(SOON)).unwrap();
-    let id = *b"transaction.";
+    let id = *TRANSACTION;
     let check = Request::check(id, ufrag.as_bytes()).sign(b"the relay does not know the password");
     client.send(check.bytes()).unwrap();
     let (relay, header, payload) = transceiver.receive().unwrap();
     assert_eq!(payload, check.bytes(), "the check arrives as it was sent");
     assert_eq!(header.client.socket_addr(), client.local_addr().unwrap());
-    let success = [&[1, 1, 0, 0, 0x21, 0x12, 0xa4, 0x42][..], &id].concat();
-    transceiver.send(relay, header, &success).unwrap();
-    assert_eq!(receive(&client), success);
+    transceiver.send(relay, header, &success()).unwrap();
+    assert_eq!(receive(&client), success());
     Flow {
         client,
+        check: check.bytes().to_vec(),
         header,
         relay,
     }
+}
+
+/// The answer to the check.
+fn success() -> Vec<u8> {
+    [&[1, 1, 0, 0, 0x21, 0x12, 0xa4, 0x42], &TRANSACTION[..]].concat()
 }
 
 fn receive(client: &UdpSocket) -> Vec<u8> {
@@ -125,4 +133,39 @@ fn a_restarted_pop_delivers_downlink_before_it_has_heard_of_anyone() {
         metrics.sum("firsthop_pop_flows_made_total", &[("by", "downlink")]) == 1.0
     })
     .unwrap();
+}
+
+#[test]
+fn a_restarted_pop_knows_a_client_by_the_ufrag_of_its_next_check() {
+    let mut network = Network::prepare(&Shape::default(), |_| {}).unwrap();
+    for node in ["r1", "r2", "p1"] {
+        network.start_node(node).unwrap();
+    }
+    let mut transceiver = FakeTransceiver::bind(network.topology(), "t1").unwrap();
+    let flow = commit(&network, &mut transceiver);
+    network.kill("p1").unwrap();
+    network.start_node("p1").unwrap();
+    // The transceiver says nothing, so nothing but the client's check can tell the PoP whose client it is.
+    flow.client.send(&packet(100)).unwrap();
+    wait::until_true("media before the check to be dropped", SOON, || {
+        network.drops("p1", "no_flow").unwrap() == 1.0
+    })
+    .unwrap();
+    flow.client.send(&flow.check).unwrap();
+    let (relay, header, payload) = transceiver.receive().unwrap();
+    assert_eq!(payload, flow.check);
+    assert_eq!(
+        (header.owner, header.client, header.tag),
+        (flow.header.owner, flow.header.client, flow.header.tag)
+    );
+    transceiver.send(relay, header, &success()).unwrap();
+    assert_eq!(receive(&flow.client), success());
+    flow.client.send(&packet(100)).unwrap();
+    assert_eq!(transceiver.receive().unwrap().2, packet(100));
+    let made = |by| {
+        let metrics = network.metrics("p1").unwrap();
+        metrics.sum("firsthop_pop_flows_made_total", &[("by", by)])
+    };
+    wait::until_true("the flow to be counted", SOON, || made("hint") == 1.0).unwrap();
+    assert_eq!(made("downlink"), 0.0);
 }

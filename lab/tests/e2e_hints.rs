@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use lab::load::{Plan, Running};
 use lab::net::{Network, Shape, programs_dir};
+use lab::process::Usage;
 use lab::raw::{Forger, ICE_CHARACTERS, RawClient, Request};
 use lab::wait;
 use lab::whip::{Session, bare_offer};
@@ -18,6 +19,8 @@ use wire::{ClientAddr, Owner, RegionId, TransceiverId};
 const SOON: Duration = Duration::from_secs(15);
 const GENERATED: u32 = 1_000_000;
 const FORGED: u32 = 10_000_000;
+/// After so many, everything has been touched that ever is.
+const FORGED_TO_WARM_UP: u32 = 100_000;
 const FORGED_AT_A_PROCESS: f64 = 1_000_000.0;
 /// A process of constant memory may still touch pages it has not touched before.
 const RSS_SLACK_BYTES: u64 = 4 << 20;
@@ -75,7 +78,12 @@ fn ten_million_forged_hints_make_no_flow() {
         minute,
     };
     let mut forger = Forger::new(0x6c61_6221, valid.as_str());
+    let rss_bytes = || Usage::of(std::process::id()).unwrap().rss_bytes;
+    let mut rss_bytes_before = 0;
     for number in 0..FORGED {
+        if number == FORGED_TO_WARM_UP {
+            rss_bytes_before = rss_bytes();
+        }
         let ufrag = forger.next_ufrag();
         let client = ClientAddr::new(
             (
@@ -99,6 +107,9 @@ fn ten_million_forged_hints_make_no_flow() {
         );
     }
     assert_eq!((flows.stats().flows, flows.stats().created), (0, 0));
+    let grown = rss_bytes().saturating_sub(rss_bytes_before);
+    eprintln!("memory: {rss_bytes_before} B before, {grown} B more after");
+    assert!(grown <= RSS_SLACK_BYTES, "memory grew by {grown} B");
 }
 
 #[test]
