@@ -84,7 +84,8 @@ fn end_to_end(workspace: &Workspace, tests: &[&str]) -> anyhow::Result<()> {
     for test in tests {
         Step::cargo(test, workspace)
             .args(["test", "--locked", "--release", "--workspace"])
-            .args(["--test", test, "--", "--test-threads=1"])
+            // Some report what they measured.
+            .args(["--test", test, "--", "--test-threads=1", "--show-output"])
             .env("FIRSTHOP_BIN_DIR", workspace.programs_dir())
             .run()?;
     }
