@@ -1,6 +1,6 @@
 //! Every metric of the PoP, declared once. A worker keeps plain totals and publishes them a few times a second.
 
-use core_relay_link::{LinkDrop, LinkDrops, LinkStats};
+use core_relay_link::{DownCounts, DownReason, LinkDrop, LinkDrops, LinkStats};
 use pop_proto::verdict::Drops;
 use pop_proto::{DropReason, Stats};
 use runtime::metrics::{Counter, Gauge, Registry};
@@ -31,6 +31,8 @@ pub(crate) struct Metrics {
     by_downlink: Counter,
     expired: Counter,
     backbone_lost: Counter,
+    downs: Vec<(DownReason, Counter)>,
+    dials_failed: Vec<(DownReason, Counter)>,
     links: Vec<LinkCells>,
 }
 
@@ -57,10 +59,19 @@ pub(crate) struct Totals<'a> {
     pub(crate) link_drops: &'a LinkDrops,
     pub(crate) flows: Stats,
     pub(crate) backbone_lost: u64,
+    pub(crate) downs: &'a DownCounts,
+    pub(crate) dials_failed: &'a DownCounts,
 }
 
 impl Metrics {
     pub(crate) fn new(registry: &Registry) -> Self {
+        let reasons = |name, help| {
+            let cell = |reason: DownReason| {
+                let labels = [("reason", reason.as_str())];
+                (reason, registry.counter(name, "{link}", help, &labels))
+            };
+            DownReason::ALL.into_iter().map(cell).collect()
+        };
         Self {
             up: traffic(registry, "up"),
             down: traffic(registry, "down"),
@@ -89,6 +100,11 @@ impl Metrics {
                 "Sends on the backbone socket that the kernel refused; QUIC sees them as loss.",
                 &[],
             ),
+            downs: reasons("pop.link_downs", "Links that went down."),
+            dials_failed: reasons(
+                "pop.dials_failed",
+                "Attempts to connect to a core relay that came to nothing.",
+            ),
             links: Vec::new(),
         }
     }
@@ -115,6 +131,12 @@ impl Metrics {
         self.by_downlink.set_total(flows.learned);
         self.expired.set_total(flows.expired);
         self.backbone_lost.set_total(totals.backbone_lost);
+        for (reason, counter) in &self.downs {
+            counter.set_total(totals.downs.count(*reason));
+        }
+        for (reason, counter) in &self.dials_failed {
+            counter.set_total(totals.dials_failed.count(*reason));
+        }
     }
 
     /// Publishes one link. Its cells are made when it is first seen; links are few and named by the topology.

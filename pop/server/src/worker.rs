@@ -46,6 +46,9 @@ const REASSEMBLY_TTL: Duration = Duration::from_millis(250);
 /// How often figures are published.
 const PUBLISH_INTERVAL: Duration = Duration::from_millis(100);
 
+/// A failed attempt to connect is logged once in this time; all are counted.
+const DIAL_LOG_INTERVAL: Duration = Duration::from_secs(10);
+
 /// See the module head.
 pub(crate) struct Worker {
     name: String,
@@ -71,6 +74,7 @@ pub(crate) struct Worker {
     publish_at: Instant,
     draining: bool,
     last_forwarded: Instant,
+    dial_logged: Option<Instant>,
 }
 
 impl Worker {
@@ -122,6 +126,7 @@ impl Worker {
             publish_at: now,
             draining: false,
             last_forwarded: now,
+            dial_logged: None,
         })
     }
 
@@ -259,7 +264,7 @@ impl Worker {
 
     fn take_datagrams(&mut self, at: Now) {
         // Before the datagrams, so that what a link brings right after it came up finds its region.
-        self.take_events();
+        self.take_events(at.instant);
         while let Some((link, body)) = self.links.next_datagram() {
             for record in Records::new(&body) {
                 match record {
@@ -320,14 +325,55 @@ impl Worker {
         if due(self.flows.poll_timeout()) {
             self.flows.handle_timeout(at);
         }
-        self.take_events();
+        self.take_events(at.instant);
     }
 
-    fn take_events(&mut self) {
+    fn take_events(&mut self, now: Instant) {
         while let Some(event) = self.links.next_event() {
             self.regions.handle_event(&event);
-            log(&event);
+            self.log(&event, now);
         }
+    }
+
+    fn log(&mut self, event: &LinkEvent, now: Instant) {
+        match event {
+            LinkEvent::Up { peer, worker, .. } => {
+                tracing::info!(relay = %peer, relay_worker = worker, "link up");
+            }
+            LinkEvent::Down {
+                peer,
+                worker,
+                reason,
+                ..
+            } => {
+                let reason = reason.as_str();
+                tracing::info!(relay = %peer, relay_worker = worker, reason, "link down");
+            }
+            LinkEvent::Draining { link, draining } => {
+                let relay = self.relay_of(*link);
+                tracing::info!(relay, draining, "core relay drains");
+            }
+            LinkEvent::DialFailed { link, reason } => {
+                let quiet = |at: Instant| now < at + DIAL_LOG_INTERVAL;
+                if !self.dial_logged.is_some_and(quiet) {
+                    self.dial_logged = Some(now);
+                    let relay = self.relay_of(*link);
+                    tracing::warn!(
+                        relay,
+                        reason = reason.as_str(),
+                        "no link: it is dialed again"
+                    );
+                }
+            }
+            LinkEvent::Refused { from, reason } => {
+                tracing::debug!(%from, reason = reason.as_str(), "refused");
+            }
+        }
+    }
+
+    fn relay_of(&self, link: LinkId) -> String {
+        let stats = self.links.stats(link);
+        stats.map_or_else(String::new, |stats| stats.peer.to_string())
     }
 
     fn send_links(&mut self, now: Instant) {
@@ -381,6 +427,8 @@ impl Worker {
             link_drops: &link_drops,
             flows,
             backbone_lost: self.totals.backbone_lost,
+            downs: self.links.downs(),
+            dials_failed: self.links.refused(),
         });
         let mut views = Vec::new();
         for link in self.links.all_stats() {
@@ -443,23 +491,4 @@ fn bind_backbone(pop: &Pop, metrics: &Registry) -> anyhow::Result<UdpSocket> {
     let socket = UdpSocket::bind((pop.backbone, 0).into(), &options).context("backbone")?;
     socket.observe(metrics, &[("socket", "backbone")]);
     Ok(socket)
-}
-
-fn log(event: &LinkEvent) {
-    match event {
-        LinkEvent::Up { peer, worker, .. } => {
-            tracing::info!(relay = %peer, relay_worker = worker, "link up");
-        }
-        LinkEvent::Down {
-            peer,
-            worker,
-            reason,
-            ..
-        } => tracing::info!(relay = %peer, relay_worker = worker, ?reason, "link down"),
-        LinkEvent::Draining { link, draining } => {
-            tracing::info!(?link, draining, "relay drains");
-        }
-        LinkEvent::DialFailed { link, reason } => tracing::debug!(?link, ?reason, "dial failed"),
-        LinkEvent::Refused { from, reason } => tracing::debug!(%from, ?reason, "refused"),
-    }
 }
