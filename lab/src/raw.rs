@@ -111,6 +111,8 @@ fn crc32(bytes: &[u8]) -> u32 {
 #[derive(Debug)]
 pub struct RawClient {
     socket: UdpSocket,
+    /// Begins every transaction id: the port, and whether it is IPv6, so that no two clients share one.
+    prefix: [u8; 4],
     transactions: u64,
 }
 
@@ -126,18 +128,20 @@ impl RawClient {
         };
         let socket = UdpSocket::bind((own, 0)).context("binding a raw client")?;
         socket.connect(ingress)?;
+        let [high, low] = socket.local_addr()?.port().to_be_bytes();
         Ok(Self {
             socket,
+            prefix: [b'l', u8::from(own.is_ipv6()), high, low],
             transactions: 0,
         })
     }
 
-    /// A transaction id that this client has not used.
+    /// A transaction id that neither this client nor another has used.
     pub fn transaction_id(&mut self) -> [u8; 12] {
         self.transactions += 1;
         let [a, b, c, d, e, f, g, h] = self.transactions.to_be_bytes();
-        // Four letters that a capture shows, then the counter.
-        [b'l', b'a', b'b', b'.', a, b, c, d, e, f, g, h]
+        let [p, q, r, s] = self.prefix;
+        [p, q, r, s, a, b, c, d, e, f, g, h]
     }
 
     /// Sends a datagram.
