@@ -6,7 +6,9 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use core_relay_link::{Allowed, LinkEvent, LinkId, Links, LinksConfig, Target, Tls};
+use core_relay_link::{
+    Allowed, DownReason, LinkDrop, LinkEvent, LinkId, Links, LinksConfig, Target, Tls,
+};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use topology::Link;
@@ -331,4 +333,43 @@ pub(crate) fn pair(link: &Link, delay: Duration) -> (World, Ca) {
     world.start(0, pop);
     world.start(1, relay);
     (world, ca)
+}
+
+pub(crate) fn up(world: &mut World) {
+    world.run_until("both ends up", |world| world.is_up(0) && world.is_up(1));
+}
+
+pub(crate) fn downs(world: &World, node: usize) -> Vec<DownReason> {
+    let reason = |event: &LinkEvent| match event {
+        LinkEvent::Down { reason, .. } => Some(*reason),
+        LinkEvent::Up { .. }
+        | LinkEvent::Draining { .. }
+        | LinkEvent::DialFailed { .. }
+        | LinkEvent::Refused { .. } => None,
+    };
+    let events = &world.nodes[node].events;
+    events
+        .iter()
+        .filter_map(|(_, event)| reason(event))
+        .collect()
+}
+
+pub(crate) fn failures(world: &World, node: usize) -> Vec<DownReason> {
+    let reason = |event: &LinkEvent| match event {
+        LinkEvent::DialFailed { reason, .. } | LinkEvent::Refused { reason, .. } => Some(*reason),
+        LinkEvent::Up { .. } | LinkEvent::Down { .. } | LinkEvent::Draining { .. } => None,
+    };
+    let events = &world.nodes[node].events;
+    events
+        .iter()
+        .filter_map(|(_, event)| reason(event))
+        .collect()
+}
+
+pub(crate) fn send(world: &mut World, from: usize, payload: &[u8]) -> Result<(), LinkDrop> {
+    let link = world.only_link(from);
+    let links = world.links(from);
+    let put = links.put_record(link, &header(), payload);
+    links.flush();
+    put
 }
