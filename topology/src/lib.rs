@@ -23,7 +23,7 @@ pub mod view;
 pub use error::{LoadError, LoadErrors, Problem};
 pub use load::{LINE_BYTES_MAX, TEXT_BYTES_MAX, load, to_yaml};
 pub use model::{
-    CoreRelay, Link, Location, Network, Pop, Region, Signaling, Topology, Transceiver,
+    CoreRelay, Datagrams, Link, Location, Network, Pop, Region, Signaling, Topology, Transceiver,
     TransceiverCluster,
 };
 pub use schema::json_schema;

@@ -154,9 +154,23 @@ pub struct TransceiverCluster {
     /// The one UDP port of every transceiver in the region.
     #[schemars(range(min = 1))]
     pub port: u16,
+    /// How many records share a datagram from a core relay to a transceiver.
+    #[serde(default)]
+    pub datagrams: Datagrams,
     /// The transceivers, at least one. A hint names one by the offset of its address in `cidr`.
     #[schemars(length(min = 1))]
     pub nodes: Vec<Transceiver>,
+}
+
+/// How many records share a datagram from a core relay to a transceiver.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Datagrams {
+    /// As many as fit, and the datagrams of a batch leave as one train (UDP_SEGMENT).
+    #[default]
+    Packed,
+    /// One each, for transceivers that take no more, at several times the cost.
+    Single,
 }
 
 /// A transceiver.

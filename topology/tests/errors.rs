@@ -158,6 +158,11 @@ const SHAPE: &[Case] = &[
         "15: regions[0].transceivers.cidr: invalid IP address syntax",
     ),
     (
+        "      port: 5000\n",
+        "      port: 5000\n      datagrams: double\n",
+        "17: regions[0].transceivers.datagrams: unknown variant `double`, expected `packed` or `single`",
+    ),
+    (
         BASE,
         "just text",
         "1: topology: invalid type: string \"just text\", expected struct Topology",

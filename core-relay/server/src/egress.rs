@@ -1,34 +1,39 @@
-//! The way to the transceivers: the records of a batch, regrouped by transceiver, sent in as few calls as possible.
+//! The way to the transceivers, as the topology wants it: records packed into shared datagrams, or one each.
+
+mod packed;
+mod single;
 
 use std::net::SocketAddr;
 
 use core_relay_proto::DropReason;
 use core_relay_proto::verdict::Drops;
-use runtime::udp::{SendBatch, UdpSocket, send_segments};
+use runtime::udp::{SendBatch, UdpSocket};
+use topology::{Datagrams, Link, Region};
 use wire::record::RecordHeader;
-use wire::regroup::{Regroup, RegroupError};
 
-/// Transceivers kept apart in one batch; with more, a batch leaves in parts.
-const DESTINATIONS_MAX: usize = 64;
+use self::packed::Packed;
+use self::single::Single;
+
 /// Single datagrams sent in one call.
 const SEND_SLOTS: usize = 64;
 
-pub(crate) struct Egress {
-    regroup: Regroup<SocketAddr>,
-    singles: SendBatch,
-    datagram_len_max: usize,
+/// See the module head.
+pub(crate) enum Egress {
+    Packed(Packed),
+    Single(Single),
 }
 
 impl Egress {
-    /// `datagram_len_max`: what the path to a transceiver carries.
-    pub(crate) fn new(datagram_len_max: usize) -> Self {
-        Self {
-            regroup: Regroup::new(DESTINATIONS_MAX),
-            singles: SendBatch::new(SEND_SLOTS, datagram_len_max),
-            datagram_len_max,
+    /// As `region` says; a datagram is as long as one of a link, which carries the same records.
+    pub(crate) fn of(region: &Region, link: &Link) -> Self {
+        let datagram_len_max = link.mtu_bytes.into();
+        match region.transceivers.datagrams {
+            Datagrams::Packed => Self::Packed(Packed::new(datagram_len_max)),
+            Datagrams::Single => Self::Single(Single::new(datagram_len_max)),
         }
     }
 
+    /// Queues a record; it leaves when there is no room for more, or at [`Self::flush`].
     pub(crate) fn push(
         &mut self,
         to: SocketAddr,
@@ -37,38 +42,18 @@ impl Egress {
         socket: &UdpSocket,
         drops: &mut Drops,
     ) {
-        let len_max = self.datagram_len_max;
-        let mut pushed = self.regroup.push(to, header, payload, len_max);
-        if pushed == Err(RegroupError::TooManyDestinations) {
-            self.flush(socket, drops);
-            pushed = self.regroup.push(to, header, payload, len_max);
-        }
-        // A batch that was just emptied has room for another destination, so this is about the size.
-        if pushed.is_err() {
-            drops.count(DropReason::Oversize);
+        match self {
+            Self::Packed(packed) => packed.push(to, header, payload, socket, drops),
+            Self::Single(single) => single.push(to, header, payload, socket, drops),
         }
     }
 
-    /// Ends a batch: several datagrams to one transceiver leave as a train (UDP_SEGMENT), single ones together.
+    /// Ends a batch.
     pub(crate) fn flush(&mut self, socket: &UdpSocket, drops: &mut Drops) {
-        let singles = &mut self.singles;
-        self.regroup.drain(|to, bytes, segment_bytes| {
-            if bytes.len() > segment_bytes {
-                if send_segments(socket, to, bytes, segment_bytes).is_err() {
-                    drops.add(
-                        DropReason::SendFailed,
-                        count(bytes.len().div_ceil(segment_bytes)),
-                    );
-                }
-            } else if !singles.push(to, bytes) {
-                send_singles(singles, socket, drops);
-                // An empty batch takes any datagram that regrouping made: both have the same limit.
-                if !singles.push(to, bytes) {
-                    drops.count(DropReason::Oversize);
-                }
-            }
-        });
-        send_singles(singles, socket, drops);
+        match self {
+            Self::Packed(packed) => packed.flush(socket, drops),
+            Self::Single(single) => single.flush(socket, drops),
+        }
     }
 }
 
@@ -89,11 +74,11 @@ fn count(datagrams: usize) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use runtime::udp::{BindOptions, RecvBatch};
-    use wire::record::{HOPS_MAX, open_datagram};
+    use runtime::udp::BindOptions;
+    use wire::record::HOPS_MAX;
     use wire::{ClientAddr, Owner, PopId, RegionId, Tag, TransceiverId};
 
-    fn header() -> RecordHeader {
+    pub(super) fn header() -> RecordHeader {
         RecordHeader {
             owner: Owner {
                 region: RegionId(1),
@@ -110,39 +95,7 @@ mod tests {
         }
     }
 
-    fn socket() -> UdpSocket {
+    pub(super) fn socket() -> UdpSocket {
         UdpSocket::bind(([127, 0, 0, 1], 0).into(), &BindOptions::default()).unwrap()
-    }
-
-    #[test]
-    fn what_the_kernel_refuses_or_no_datagram_holds_is_counted() {
-        let (mut egress, mut drops, from) = (Egress::new(200), Drops::default(), socket());
-        // No IPv6 leaves an IPv4 socket: one datagram to one address, a train of two to another.
-        let nowhere = |port| SocketAddr::from(([0, 0, 0, 0, 0, 0, 0, 1], port));
-        egress.push(nowhere(1), &header(), &[1; 100], &from, &mut drops);
-        egress.push(nowhere(2), &header(), &[1; 100], &from, &mut drops);
-        egress.push(nowhere(2), &header(), &[1; 100], &from, &mut drops);
-        egress.push(nowhere(2), &header(), &[1; 177], &from, &mut drops);
-        egress.flush(&from, &mut drops);
-        assert_eq!(drops.get(DropReason::SendFailed), 3);
-        assert_eq!(drops.get(DropReason::Oversize), 1);
-    }
-
-    #[test]
-    fn more_transceivers_than_a_batch_keeps_apart_are_all_served() {
-        let (mut egress, mut drops, from) = (Egress::new(1452), Drops::default(), socket());
-        let many = DESTINATIONS_MAX + 10;
-        let sockets: Vec<_> = (0..many).map(|_| socket()).collect();
-        for to in &sockets {
-            egress.push(to.local_addr(), &header(), b"record", &from, &mut drops);
-        }
-        egress.flush(&from, &mut drops);
-        let mut batch = RecvBatch::new(4, 2048);
-        for to in &sockets {
-            assert_eq!(batch.recv(to).unwrap(), 1);
-            let (_, datagram) = batch.iter().next().unwrap();
-            assert!(open_datagram(datagram).is_ok());
-        }
-        assert_eq!(drops, Drops::default());
     }
 }

@@ -110,7 +110,7 @@ impl Worker {
             links: Links::acceptor(links_config, tls(config)?, &allowed, now),
             pops,
             relay: Relay::new(region),
-            egress: Egress::new(link.mtu_bytes.into()),
+            egress: Egress::of(region, link),
             up: Traffic::default(),
             down: Traffic::default(),
             drops: Drops::default(),
@@ -195,6 +195,7 @@ impl Worker {
             Err(error) => tracing::warn!(%error, "certificates: the old ones stay"),
         }
         self.relay = Relay::new(region);
+        self.egress = Egress::of(region, &config.topology.network.link);
         let allowed = self.pops.apply(&config.topology, region);
         self.links.set_allowed(&allowed, now);
         self.take_events(now);

@@ -3,7 +3,8 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use topology::{
-    CoreRelay, Link, Network, Pop, Region, Signaling, Topology, Transceiver, TransceiverCluster,
+    CoreRelay, Datagrams, Link, Network, Pop, Region, Signaling, Topology, Transceiver,
+    TransceiverCluster,
 };
 
 /// One region, `eu`. Nodes are named `r1..`, `t1..`, `p1..`.
@@ -19,6 +20,8 @@ pub struct Shape {
     pub workers: u8,
     /// Address of the first PoP's ingress in place of a loopback one: an address of a namespace.
     pub ingress: Option<IpAddr>,
+    /// How many records share a datagram from a core relay to a transceiver.
+    pub datagrams: Datagrams,
 }
 
 impl Default for Shape {
@@ -29,6 +32,7 @@ impl Default for Shape {
             pops: 1,
             workers: 1,
             ingress: None,
+            datagrams: Datagrams::Packed,
         }
     }
 }
@@ -46,6 +50,7 @@ impl Shape {
             transceivers: TransceiverCluster {
                 cidr: ipnet::IpNet::new_assert(ip(11, 0), 24),
                 port: 5000,
+                datagrams: self.datagrams,
                 nodes: (1..=self.transceivers)
                     .map(|host| transceiver(host, ip(11, host)))
                     .collect(),

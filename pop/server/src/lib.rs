@@ -10,6 +10,7 @@
 
 #![forbid(unsafe_code)]
 
+mod downlink;
 mod drain;
 mod ingress;
 mod metrics;

@@ -9,13 +9,15 @@
 //!
 //! Then it waits for a socket, a waker or the next timer, or not at all while a source had more than its share.
 
+mod report;
+
 use std::os::fd::AsFd as _;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use core_relay_link::{LinkEvent, LinkId, Links, LinksConfig, Tls};
-use pop_proto::{Downlink, DropReason, Flows, FlowsConfig, Now, Routes};
+use core_relay_link::{Links, LinksConfig, Tls};
+use pop_proto::{Flows, FlowsConfig, Now, Routes};
 use runtime::clock;
 use runtime::metrics::Registry;
 use runtime::node::{Config, ConfigHandle, NodeContext, Shutdown, State};
@@ -23,16 +25,16 @@ use runtime::poll::{Poller, Waker};
 use runtime::udp::{BindOptions, GRO_SLOT_BYTES, RecvBatch, UdpSocket, send_segments};
 use topology::Pop;
 use wire::hint::Minute;
-use wire::reassembly::{Reassembled, Reassembler};
-use wire::record::{Record, RecordHeader, Records};
+use wire::reassembly::Reassembler;
 use wire::{ClientAddr, PopId, Tag};
 
+use crate::downlink::DownlinkPath;
 use crate::drain::Drain;
 use crate::ingress::Ingress;
-use crate::metrics::{Metrics, Totals};
+use crate::metrics::Metrics;
 use crate::regions::{Plan, Regions};
 use crate::seed;
-use crate::state::{Board, LinkView, WorkerState};
+use crate::state::Board;
 use crate::uplink::{UplinkPath, WorkerTotals};
 
 /// Batches taken from one socket in a turn.
@@ -43,11 +45,6 @@ const BACKBONE_SLOTS: usize = 16;
 const REASSEMBLY_PACKETS_MAX: u16 = 256;
 /// How long a split packet may lack a part: far more than the parts of one packet are ever apart.
 const REASSEMBLY_TTL: Duration = Duration::from_millis(250);
-/// How often figures are published.
-const PUBLISH_INTERVAL: Duration = Duration::from_millis(100);
-
-/// A failed attempt to connect is logged once in this time; all are counted.
-const DIAL_LOG_INTERVAL: Duration = Duration::from_secs(10);
 
 /// See the module head.
 pub(crate) struct Worker {
@@ -265,56 +262,21 @@ impl Worker {
     fn take_datagrams(&mut self, at: Now) {
         // Before the datagrams, so that what a link brings right after it came up finds its region.
         self.take_events(at.instant);
+        let mut downlink = DownlinkPath {
+            flows: &mut self.flows,
+            routes: &self.routes,
+            regions: &self.regions,
+            ingress: &mut self.ingress,
+            reassembler: &mut self.reassembler,
+            totals: &mut self.totals,
+            last_forwarded: &mut self.last_forwarded,
+            pop: self.pop,
+            worker: self.index,
+        };
         while let Some((link, body)) = self.links.next_datagram() {
-            for record in Records::new(&body) {
-                match record {
-                    Ok(record) => self.deliver(link, record, at),
-                    Err(_) => self.totals.drops.count(DropReason::BadRecord),
-                }
-            }
+            downlink.deliver(link, &body, at);
         }
         self.ingress.flush(&mut self.totals.drops);
-    }
-
-    /// One record for a client.
-    fn deliver(&mut self, link: LinkId, record: Record<'_>, at: Now) {
-        if let Err(reason) = self.admit(link, &record.header) {
-            self.totals.drops.count(reason);
-            return;
-        }
-        let Record { header, payload } = record;
-        let packet = match self.reassembler.push(&header, payload, at.instant) {
-            Reassembled::Complete(packet) => packet,
-            Reassembled::Pending => return,
-            Reassembled::Dropped(_) => {
-                self.totals.drops.count(DropReason::Reassembly);
-                return;
-            }
-        };
-        match self.flows.handle_downlink(&header, packet, at) {
-            Downlink::Deliver => {
-                let to = header.client.socket_addr();
-                let drops = &mut self.totals.drops;
-                self.ingress.send(header.tag.ingress, to, packet, drops);
-                self.totals.down.count(packet.len());
-                self.last_forwarded = at.instant;
-            }
-            Downlink::Drop(reason) => self.totals.drops.count(reason),
-        }
-    }
-
-    /// Whether a record may come by this link and leave by this worker.
-    fn admit(&self, link: LinkId, header: &RecordHeader) -> Result<(), DropReason> {
-        if header.tag.pop != self.pop || header.tag.worker != self.index {
-            return Err(DropReason::WrongTag);
-        }
-        if self.regions.region_of(link) != Some(header.owner.region) {
-            return Err(DropReason::WrongRegion);
-        }
-        if !self.ingress.reaches(header.tag.ingress, header.client) {
-            return Err(DropReason::BadIngress);
-        }
-        self.routes.source(header.client)
     }
 
     fn timers(&mut self, at: Now) {
@@ -333,47 +295,6 @@ impl Worker {
             self.regions.handle_event(&event);
             self.log(&event, now);
         }
-    }
-
-    fn log(&mut self, event: &LinkEvent, now: Instant) {
-        match event {
-            LinkEvent::Up { peer, worker, .. } => {
-                tracing::info!(relay = %peer, relay_worker = worker, "link up");
-            }
-            LinkEvent::Down {
-                peer,
-                worker,
-                reason,
-                ..
-            } => {
-                let reason = reason.as_str();
-                tracing::info!(relay = %peer, relay_worker = worker, reason, "link down");
-            }
-            LinkEvent::Draining { link, draining } => {
-                let relay = self.relay_of(*link);
-                tracing::info!(relay, draining, "core relay drains");
-            }
-            LinkEvent::DialFailed { link, reason } => {
-                let quiet = |at: Instant| now < at + DIAL_LOG_INTERVAL;
-                if !self.dial_logged.is_some_and(quiet) {
-                    self.dial_logged = Some(now);
-                    let relay = self.relay_of(*link);
-                    tracing::warn!(
-                        relay,
-                        reason = reason.as_str(),
-                        "no link: it is dialed again"
-                    );
-                }
-            }
-            LinkEvent::Refused { from, reason } => {
-                tracing::debug!(%from, reason = reason.as_str(), "refused");
-            }
-        }
-    }
-
-    fn relay_of(&self, link: LinkId) -> String {
-        let stats = self.links.stats(link);
-        stats.map_or_else(String::new, |stats| stats.peer.to_string())
     }
 
     fn send_links(&mut self, now: Instant) {
@@ -407,60 +328,6 @@ impl Worker {
             tracing::warn!(%error, "waiting for sockets");
         }
         self.waker.drain();
-    }
-
-    fn publish(&mut self, now: Instant) {
-        if now < self.publish_at {
-            return;
-        }
-        self.publish_at = now + PUBLISH_INTERVAL;
-        let lost = self.reassembler.stats();
-        let unfinished = lost.expired + lost.evicted + lost.superseded;
-        let drops = &mut self.totals.drops;
-        drops.add(DropReason::Reassembly, unfinished - self.totals.unfinished);
-        self.totals.unfinished = unfinished;
-        let (link_drops, flows) = (self.links.drops(), self.flows.stats());
-        self.metrics.publish(&Totals {
-            up: self.totals.up,
-            down: self.totals.down,
-            drops: &self.totals.drops,
-            link_drops: &link_drops,
-            flows,
-            backbone_lost: self.totals.backbone_lost,
-            downs: self.links.downs(),
-            dials_failed: self.links.refused(),
-        });
-        let mut views = Vec::new();
-        for link in self.links.all_stats() {
-            self.metrics.publish_link(&self.registry, self.index, &link);
-            let (region, carries_uplink) = self.regions.role_of(link.id).unwrap_or_default();
-            views.push(LinkView {
-                relay: link.peer.to_string(),
-                relay_worker: link.worker,
-                region: region.to_owned(),
-                up: link.up_since.is_some(),
-                carries_uplink,
-                draining: link.draining,
-                rtt_us: link.rtt_us,
-                jitter_us: link.jitter_us,
-                loss_ppm: link.loss_ppm,
-                peer_loss_ppm: link.peer_loss_ppm,
-            });
-        }
-        self.board.show(WorkerState {
-            worker: self.index,
-            draining: self.draining,
-            flows: flows.flows,
-            flows_tentative: flows.tentative,
-            flows_by_hint: flows.created,
-            flows_by_downlink: flows.learned,
-            flows_expired: flows.expired,
-            packets_up: self.totals.up.packets,
-            packets_down: self.totals.down.packets,
-            drops: self.totals.drops.total(),
-            config_generation: self.generation,
-            links: views,
-        });
     }
 }
 

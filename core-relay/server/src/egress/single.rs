@@ -1,0 +1,90 @@
+//! `single`: one record a datagram. Datagrams of a batch leave with one call, each in a slot of its own.
+
+use std::net::SocketAddr;
+
+use core_relay_proto::DropReason;
+use core_relay_proto::verdict::Drops;
+use runtime::udp::{SendBatch, UdpSocket};
+use wire::record::{self, DATAGRAM_HEADER_LEN, DatagramKind, RecordHeader};
+
+use super::{SEND_SLOTS, send_singles};
+
+pub(crate) struct Single {
+    sends: SendBatch,
+}
+
+impl Single {
+    pub(super) fn new(datagram_len_max: usize) -> Self {
+        Self {
+            sends: SendBatch::new(SEND_SLOTS, datagram_len_max),
+        }
+    }
+
+    pub(super) fn push(
+        &mut self,
+        to: SocketAddr,
+        header: &RecordHeader,
+        payload: &[u8],
+        socket: &UdpSocket,
+        drops: &mut Drops,
+    ) {
+        if self.sends.is_full() {
+            send_singles(&mut self.sends, socket, drops);
+        }
+        let len = DATAGRAM_HEADER_LEN + header.encoded_len() + payload.len();
+        let pushed = self.sends.push_with(to, len, |slot| {
+            let (head, mut body) = slot.split_at_mut(DATAGRAM_HEADER_LEN);
+            head.copy_from_slice(&record::datagram_header(DatagramKind::Records, 0));
+            record::put_record(&mut body, header, payload);
+        });
+        // There is room for another datagram, so this is about its size.
+        if !pushed {
+            drops.count(DropReason::Oversize);
+        }
+    }
+
+    pub(super) fn flush(&mut self, socket: &UdpSocket, drops: &mut Drops) {
+        send_singles(&mut self.sends, socket, drops);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{header, socket};
+    use super::*;
+    use runtime::udp::RecvBatch;
+    use wire::record::{Record, Records, open_datagram};
+
+    #[test]
+    fn each_record_has_a_datagram_of_its_own() {
+        let (mut single, mut drops, from) = (Single::new(1452), Drops::default(), socket());
+        let to = socket();
+        let many = u8::try_from(SEND_SLOTS).unwrap() + 10;
+        for fill in 0..many {
+            single.push(to.local_addr(), &header(), &[fill; 160], &from, &mut drops);
+        }
+        single.flush(&from, &mut drops);
+        let mut batch = RecvBatch::new(128, 2048);
+        assert_eq!(batch.recv(&to).unwrap(), usize::from(many));
+        for (fill, (_, datagram)) in (0..).zip(batch.iter()) {
+            let (kind, _, body) = open_datagram(datagram).unwrap();
+            assert_eq!(kind, DatagramKind::Records);
+            let records: Vec<_> = Records::new(body).map(Result::unwrap).collect();
+            let (header, payload) = (header(), &[fill; 160][..]);
+            assert_eq!(records, [Record { header, payload }]);
+        }
+        assert_eq!(drops, Drops::default());
+    }
+
+    #[test]
+    fn what_the_kernel_refuses_or_no_datagram_holds_is_counted() {
+        let (mut single, mut drops, from) = (Single::new(200), Drops::default(), socket());
+        // No IPv6 leaves an IPv4 socket.
+        let nowhere = SocketAddr::from(([0, 0, 0, 0, 0, 0, 0, 1], 1));
+        single.push(nowhere, &header(), &[1; 176], &from, &mut drops);
+        single.push(nowhere, &header(), &[1; 177], &from, &mut drops);
+        single.flush(&from, &mut drops);
+        assert_eq!(drops.get(DropReason::SendFailed), 1);
+        assert_eq!(drops.get(DropReason::Oversize), 1);
+    }
+}
