@@ -3,6 +3,7 @@
 //! ```text
 //! RecvBatch  recvmmsg, one buffer per slot, GRO datagrams handed out segment by segment
 //! SendBatch  sendmmsg, one arena; a destination that fails never holds up the others
+//! SourceBatch  sendmmsg, each datagram from a source of its own: for load generators
 //! send_segments  one datagram train to one destination (UDP_SEGMENT), or single datagrams where the kernel refuses
 //! ```
 //!
@@ -11,10 +12,12 @@
 mod batch;
 mod segments;
 mod socket;
+mod sources;
 
 pub use batch::{GRO_SLOT_BYTES, RecvBatch, Segments, SendBatch, SendReport};
 pub use segments::send_segments;
 pub use socket::{BindOptions, UdpSocket};
+pub use sources::SourceBatch;
 
 #[cfg(test)]
 mod tests;

@@ -1,4 +1,5 @@
-//! Control messages (`cmsghdr`) as bytes: finds the GRO segment size, writes the GSO one.
+//! Control messages (`cmsghdr`) as bytes: finds the GRO segment size, writes the GSO one and a source
+//! address.
 //!
 //! ```text
 //!  0          8       12      16
@@ -6,6 +7,8 @@
 //!  | len (16+)| level | type  | data           |      (64-bit Linux; all in host order)
 //!  +----------+-------+-------+----------------+--
 //! ```
+
+use std::net::Ipv4Addr;
 
 const HEADER_BYTES: usize = size_of::<usize>() + 8;
 const ALIGN: usize = size_of::<usize>();
@@ -28,13 +31,25 @@ impl Control {
 
     /// One `UDP_SEGMENT` message (udp(7)).
     pub(crate) fn segment(segment_bytes: u16) -> Self {
-        let mut control = Self::EMPTY;
         let data = segment_bytes.to_ne_bytes();
+        Self::one(libc::SOL_UDP, libc::UDP_SEGMENT, &data)
+    }
+
+    /// One `IP_PKTINFO` message (ip(7)): any interface, this local address.
+    pub(crate) fn source(address: Ipv4Addr) -> Self {
+        let [a, b, c, d] = address.octets();
+        let info = [0, 0, 0, 0, a, b, c, d, 0, 0, 0, 0];
+        Self::one(libc::IPPROTO_IP, libc::IP_PKTINFO, &info)
+    }
+
+    /// One message; what is longer than the room for it is cut.
+    fn one(level: i32, kind: i32, data: &[u8]) -> Self {
+        let mut control = Self::EMPTY;
         let parts: [&[u8]; 4] = [
             &(HEADER_BYTES + data.len()).to_ne_bytes(),
-            &libc::SOL_UDP.to_ne_bytes(),
-            &libc::UDP_SEGMENT.to_ne_bytes(),
-            &data,
+            &level.to_ne_bytes(),
+            &kind.to_ne_bytes(),
+            data,
         ];
         let mut at = 0;
         for part in parts {
@@ -113,5 +128,16 @@ mod tests {
         assert_eq!(control.len, 24);
         assert_eq!(&control.bytes[..8], &18usize.to_ne_bytes());
         assert_eq!(&control.bytes[16..18], &1452u16.to_ne_bytes());
+    }
+
+    #[test]
+    fn the_source_message_has_the_layout_of_in_pktinfo() {
+        let control = Control::source(Ipv4Addr::new(127, 1, 2, 3));
+        assert_eq!(control.len, 32);
+        assert_eq!(&control.bytes[..8], &28usize.to_ne_bytes());
+        assert_eq!(
+            &control.bytes[16..28],
+            &[0, 0, 0, 0, 127, 1, 2, 3, 0, 0, 0, 0]
+        );
     }
 }

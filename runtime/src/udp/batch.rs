@@ -280,7 +280,10 @@ impl std::fmt::Debug for SendBatch {
 
 /// Calls `send` with the number of datagrams that are done with until all `count` are. It answers how many more the
 /// kernel took, or an error about the first of them.
-fn send_all(count: usize, mut send: impl FnMut(usize) -> io::Result<usize>) -> SendReport {
+pub(super) fn send_all(
+    count: usize,
+    mut send: impl FnMut(usize) -> io::Result<usize>,
+) -> SendReport {
     let mut report = SendReport::default();
     let mut done = 0;
     while done < count {

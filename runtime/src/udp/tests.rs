@@ -1,6 +1,6 @@
 //! Over real loopback sockets.
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::AsFd as _;
 use std::time::Duration;
 
@@ -318,4 +318,31 @@ fn buffers_are_as_asked_or_the_line_names_the_sysctl() {
     );
     let socket = loopback(BindOptions::default());
     assert!(socket.recv_buffer_bytes() >= 4096 && socket.send_buffer_bytes() >= 4096);
+}
+
+#[test]
+fn one_socket_sends_from_many_addresses_and_hears_what_comes_back_to_each() {
+    let (receiver, options) = (loopback(BindOptions::default()), BindOptions::default());
+    let clients = UdpSocket::bind("0.0.0.0:0".parse().unwrap(), &options).unwrap();
+    let source = |host: u8| Ipv4Addr::new(127, 20, 0, host);
+    let mut out = SourceBatch::new(3, 8);
+    for host in 1..=3 {
+        assert!(out.push(source(host), receiver.local_addr(), &[host]));
+    }
+    assert!(!out.push(source(4), receiver.local_addr(), &[4]));
+    assert_eq!(out.flush(&clients).sent, 3);
+    assert!(!out.push(source(4), receiver.local_addr(), &[4; 9]));
+    let mut batch = RecvBatch::new(4, 64);
+    let got = receive(&receiver, &mut batch, 3);
+    let port = clients.local_addr().port();
+    let mut back = SendBatch::new(3, 8);
+    for (host, (from, payload)) in (1..).zip(&got) {
+        assert_eq!(
+            (*from, &payload[..]),
+            ((source(host), port).into(), &[host][..])
+        );
+        assert!(back.push(*from, payload));
+    }
+    assert_eq!(back.flush(&receiver).sent, 3);
+    assert_eq!(receive(&clients, &mut batch, 3).len(), 3);
 }
