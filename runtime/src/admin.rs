@@ -3,7 +3,7 @@
 //! | request | answer |
 //! | --- | --- |
 //! | `GET /healthz` | 200 while the process answers at all |
-//! | `GET /readyz` | 200 `ready`, or 503 and the reason; draining is a reason |
+//! | `GET /readyz` | 200 `ready`, or 503 and the reason; draining is one, and a worker that is stalled |
 //! | `GET /metrics` | Prometheus text |
 //! | `GET /state` | JSON of the program |
 //! | anything but GET and HEAD | 403 without an admin token configured, 401 without it in `Authorization: Bearer` |
@@ -28,6 +28,7 @@ use tokio::sync::oneshot;
 use self::bounded::Bounded;
 use crate::metrics::Registry;
 use crate::node::{self, ConfigHandle, NodeContext};
+use crate::watch::Watch;
 
 /// Connections held at once; further ones wait.
 const CONNECTIONS_MAX: usize = 256;
@@ -149,6 +150,7 @@ struct App {
     admin: Admin,
     registry: Registry,
     shutdown: node::Shutdown,
+    watch: Watch,
 }
 
 fn router(context: &NodeContext, mut admin: Admin) -> Router {
@@ -157,6 +159,7 @@ fn router(context: &NodeContext, mut admin: Admin) -> Router {
         admin,
         registry: context.metrics.clone(),
         shutdown: context.shutdown.clone(),
+        watch: context.watch.clone(),
     });
     Router::new()
         .route("/healthz", get(|| async { "ok\n" }))
@@ -206,7 +209,10 @@ fn is_local_host(host: &[u8]) -> bool {
 
 async fn readyz(State(app): State<Arc<App>>) -> Response {
     let ready = match app.shutdown.state() {
-        node::State::Running => (app.admin.ready)(),
+        node::State::Running => match app.watch.stalled() {
+            Some(worker) => Err(format!("worker {worker} is stalled")),
+            None => (app.admin.ready)(),
+        },
         node::State::Draining { .. } => Err("draining".to_owned()),
         node::State::Stopped => Err("stopped".to_owned()),
     };

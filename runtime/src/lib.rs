@@ -16,6 +16,7 @@ pub mod poll;
 mod sys;
 pub mod thread;
 pub mod udp;
+pub mod watch;
 
 #[cfg(test)]
 #[path = "../tests/support/issue.rs"]

@@ -23,6 +23,7 @@ pub use shutdown::{Shutdown, State};
 
 use crate::control::Control;
 use crate::metrics::Registry;
+use crate::watch::Watch;
 
 /// What a node needs to start. Clones share everything.
 #[derive(Clone, Debug)]
@@ -37,6 +38,8 @@ pub struct NodeContext {
     pub shutdown: Shutdown,
     /// Runs its async control work.
     pub control: Control,
+    /// Watches its workers.
+    pub watch: Watch,
 }
 
 impl NodeContext {
@@ -46,12 +49,14 @@ impl NodeContext {
         let metrics = Registry::new(program, name);
         let config = ConfigHandle::new(config);
         config::observe(&config, &metrics);
+        let watch = Watch::start(&metrics, &control);
         Self {
             name: name.to_owned(),
             config,
             metrics,
             shutdown: Shutdown::new(),
             control,
+            watch,
         }
     }
 }

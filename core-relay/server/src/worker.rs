@@ -23,6 +23,7 @@ use runtime::clock;
 use runtime::node::{Config, ConfigHandle, NodeContext, Shutdown, State};
 use runtime::poll::{Poller, Waker};
 use runtime::udp::{BindOptions, GRO_SLOT_BYTES, RecvBatch, UdpSocket, send_segments};
+use runtime::watch::Heart;
 use topology::{CoreRelay, Region};
 use wire::record::{DatagramKind, RecordHeader, Records, open_datagram};
 
@@ -71,6 +72,7 @@ pub(crate) struct Worker {
     draining: bool,
     last_forwarded: Instant,
     refusal_logged: Option<Instant>,
+    heart: Heart,
 }
 
 impl Worker {
@@ -121,6 +123,7 @@ impl Worker {
             draining: false,
             last_forwarded: now,
             refusal_logged: None,
+            heart: context.watch.heart(&index.to_string()),
         })
     }
 
@@ -128,6 +131,7 @@ impl Worker {
     pub(crate) fn run(mut self) {
         let mut poller = Poller::new();
         loop {
+            self.heart.beat();
             let now = clock::now();
             // 1. what the node is told
             if self.ends(now) {
@@ -385,6 +389,7 @@ impl Worker {
         }
         let own: u64 = DropReason::ALL.iter().map(|r| self.drops.get(*r)).sum();
         let in_links: u64 = link_drops.iter().map(|(_, count)| count).sum();
+        self.heart.packets(self.up.records + self.down.records);
         self.board.show(WorkerState {
             worker: self.index,
             draining: self.draining,

@@ -23,6 +23,7 @@ use runtime::metrics::Registry;
 use runtime::node::{Config, ConfigHandle, NodeContext, Shutdown, State};
 use runtime::poll::{Poller, Waker};
 use runtime::udp::{BindOptions, GRO_SLOT_BYTES, RecvBatch, UdpSocket, send_segments};
+use runtime::watch::{Heart, IDLE_TURN_MAX};
 use topology::Pop;
 use wire::hint::Minute;
 use wire::reassembly::Reassembler;
@@ -72,6 +73,7 @@ pub(crate) struct Worker {
     draining: bool,
     last_forwarded: Instant,
     dial_logged: Option<Instant>,
+    heart: Heart,
 }
 
 impl Worker {
@@ -124,6 +126,7 @@ impl Worker {
             draining: false,
             last_forwarded: now,
             dial_logged: None,
+            heart: context.watch.heart(&index.to_string()),
         })
     }
 
@@ -131,6 +134,7 @@ impl Worker {
     pub(crate) fn run(mut self) {
         let mut poller = Poller::new();
         loop {
+            self.heart.beat();
             let at = moment();
             // 1. what the node is told
             if self.ends(at.instant) {
@@ -315,7 +319,9 @@ impl Worker {
         };
         let next = timers.into_iter().flatten().chain(deadline).min();
         let now = clock::now();
-        let timeout = next.map(|next| next.saturating_duration_since(now));
+        let timeout = next.map_or(IDLE_TURN_MAX, |next| {
+            next.saturating_duration_since(now).min(IDLE_TURN_MAX)
+        });
         let own = [self.waker.as_fd(), self.backbone.as_fd()];
         let mut fds = [self.waker.as_fd(); runtime::poll::FDS_MAX];
         let sockets = self.ingress.sockets().map(UdpSocket::as_fd);
@@ -324,7 +330,7 @@ impl Worker {
             *slot = fd;
             len += 1;
         }
-        if let Err(error) = poller.wait(fds.get(..len).unwrap_or_default(), timeout) {
+        if let Err(error) = poller.wait(fds.get(..len).unwrap_or_default(), Some(timeout)) {
             tracing::warn!(%error, "waiting for sockets");
         }
         self.waker.drain();

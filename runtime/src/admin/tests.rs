@@ -181,6 +181,24 @@ fn stopping_the_node_ends_the_server() {
 }
 
 #[test]
+fn a_node_with_a_stalled_worker_is_not_ready_until_it_moves() {
+    let dir = Dir::with_credentials(&Ca::new(), &Leaf::of("ams"));
+    let context = context(&dir);
+    let server = serve(&context, any_port(), admin(Ok(()))).unwrap();
+    let mut heart = context.watch.heart("3");
+    heart.beat();
+    let until_ready = |expected: &(u16, String)| {
+        let deadline = crate::clock::now() + Duration::from_secs(10);
+        while get_body(&server, "/readyz") != *expected {
+            assert!(crate::clock::now() < deadline, "not {expected:?}");
+        }
+    };
+    until_ready(&(503, "worker 3 is stalled\n".to_owned()));
+    heart.beat();
+    until_ready(&(200, "ready\n".to_owned()));
+}
+
+#[test]
 fn connections_beyond_the_bound_wait_for_one_to_end() {
     let dir = Dir::with_credentials(&Ca::new(), &Leaf::of("ams"));
     let context = context(&dir);

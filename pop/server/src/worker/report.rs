@@ -94,6 +94,8 @@ impl Worker {
                 peer_loss_ppm: link.peer_loss_ppm,
             });
         }
+        self.heart
+            .packets(self.totals.up.packets + self.totals.down.packets);
         self.board.show(WorkerState {
             worker: self.index,
             draining: self.draining,

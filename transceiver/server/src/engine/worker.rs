@@ -18,6 +18,7 @@ use runtime::clock;
 use runtime::node::{Config, ConfigHandle, NodeContext, Shutdown, State};
 use runtime::poll::{Poller, Waker};
 use runtime::udp::{BindOptions, GRO_SLOT_BYTES, RecvBatch, UdpSocket};
+use runtime::watch::Heart;
 use topology::{Region, Transceiver};
 use transceiver_proto::DropReason;
 
@@ -47,6 +48,7 @@ pub(crate) struct Worker {
     metrics: Metrics,
     board: Arc<Board>,
     publish_at: Instant,
+    heart: Heart,
 }
 
 impl Worker {
@@ -83,6 +85,7 @@ impl Worker {
             metrics: Metrics::new(&context.metrics),
             board,
             publish_at: clock::now(),
+            heart: context.watch.heart("engine"),
         })
     }
 
@@ -90,6 +93,7 @@ impl Worker {
     pub(crate) fn run(mut self) {
         let mut poller = Poller::new();
         loop {
+            self.heart.beat();
             let now = clock::now();
             // 1. what the node is told
             if self.ends(now) {
@@ -215,6 +219,8 @@ impl Worker {
         }
         self.publish_at = now + PUBLISH_INTERVAL;
         self.metrics.publish(&self.core);
+        self.heart
+            .packets(self.core.packets_in + self.core.egress.packets);
         let load = self.core.sessions.load();
         self.board.show(EngineState {
             node: self.core.transceiver.clone(),
