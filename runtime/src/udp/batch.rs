@@ -79,11 +79,14 @@ impl RecvBatch {
     }
 
     fn note_slots(&mut self) {
-        let slots = self.buffers.iter_mut().zip(&mut self.controls);
-        for (index, (buffer, control)) in slots.enumerate().take(self.filled) {
+        let slots = self.buffers.iter_mut().zip(&mut self.names);
+        let slots = slots.zip(&mut self.controls).enumerate();
+        for (index, ((buffer, name), control)) in slots.take(self.filled) {
             control.len = self.headers.control_len(index);
             if self.headers.is_truncated(index) {
                 buffer.clear();
+                // A slot without a sender is passed over.
+                *name = Name::EMPTY;
                 self.truncated += 1;
             }
         }
@@ -101,7 +104,8 @@ impl RecvBatch {
         self.truncated
     }
 
-    /// Every segment received, with its sender, in order of arrival.
+    /// Every segment received, with its sender, in order of arrival. A datagram without a byte in it is one empty segment:
+    /// whoever counts what it drops must see it.
     pub fn iter(&self) -> impl Iterator<Item = (SocketAddr, &[u8])> {
         self.buffers
             .iter()
@@ -109,10 +113,13 @@ impl RecvBatch {
             .zip(&self.controls)
             .take(self.filled)
             .filter_map(|((buffer, name), control)| {
+                let from = name.decode()?;
                 let segment_bytes = control.gro_segment_bytes().unwrap_or(buffer.len());
-                Some((name.decode()?, buffer.chunks(segment_bytes.max(1))))
+                let empty = buffer.is_empty().then_some(&[][..]);
+                let segments = buffer.chunks(segment_bytes.max(1)).chain(empty);
+                Some(segments.map(move |segment| (from, segment)))
             })
-            .flat_map(|(from, segments)| segments.map(move |segment| (from, segment)))
+            .flatten()
     }
 
     /// Every segment received, owned, for QUIC. Copies nothing; the batch is empty afterwards.

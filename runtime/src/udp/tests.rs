@@ -114,6 +114,21 @@ fn a_payload_longer_than_a_slot_is_refused_and_one_that_is_received_is_counted()
     assert_eq!(batch.truncated(), 1);
 }
 
+#[test]
+fn a_datagram_without_a_byte_in_it_is_seen() {
+    for options in [BindOptions::default(), gro()] {
+        let (sender, receiver) = (loopback(BindOptions::default()), loopback(options));
+        let mut out = SendBatch::new(4, 8);
+        for payload in [&b"a"[..], b"", b"b", b""] {
+            assert!(out.push(receiver.local_addr(), payload));
+        }
+        assert_eq!(out.flush(&sender).sent, 4);
+        let got = receive(&receiver, &mut RecvBatch::new(8, GRO_SLOT_BYTES), 4);
+        let lens: Vec<usize> = got.iter().map(|(_, bytes)| bytes.len()).collect();
+        assert_eq!(lens.iter().sum::<usize>(), 2, "{lens:?}");
+    }
+}
+
 fn train(segments: usize, segment_bytes: usize, tail: usize) -> Vec<u8> {
     let mut buf = Vec::new();
     for index in 0..segments {
