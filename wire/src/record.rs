@@ -12,14 +12,17 @@
 //!  +-------+------+--------+--------+--------+---------+--------+----------------+------+-------------+----
 //!  | flags | hops | length | pop    | worker | ingress | region | transceiver    | port | client IP   | [fragment] payload
 //!  +-------+------+--------+--------+--------+---------+--------+----------------+------+-------------+----
-//!  flags: bit 0 client IP is IPv6, bit 1 fragment header present, others zero
-//!  length: bytes of [fragment] + payload
+//!  flags: bit 0 client IP is IPv6, bit 1 fragment header present, bit 2 end, others zero
+//!  length: bytes of [fragment] + payload; 0 with the end flag, never 0 without
 //!
 //! fragment (4 bytes): id u16, index u8, count u8. All parts but the last are equally long, the last is not longer.
 //! ```
 //!
 //! 0xF1 lies outside the ranges of RFC 7983 §7. A record names its owner, its client and its way back, so
 //! whoever forwards it needs no state.
+//!
+//! An *end* record says that its owner no longer serves its client. It is the record without payload, and the only one: a
+//! [`RecordHeader`] has no field for it, [`put_record`] sets the flag, and [`Record::is_end`] reads it.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -46,6 +49,7 @@ pub const FRAGMENTS_MAX: u8 = 4;
 
 const FLAG_V6: u8 = 0b01;
 const FLAG_FRAGMENT: u8 = 0b10;
+const FLAG_END: u8 = 0b100;
 
 /// What a datagram carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,7 +93,7 @@ pub enum RecordError {
     /// Reserved flag bits set.
     #[error("unknown flags")]
     UnknownFlags,
-    /// Payload empty or longer than [`PAYLOAD_LEN_MAX`].
+    /// Payload empty or longer than [`PAYLOAD_LEN_MAX`], or an end record with a payload or a fragment header.
     #[error("payload length out of range")]
     BadLength,
     /// Index not below count, count 0, 1 or above [`FRAGMENTS_MAX`].
@@ -170,8 +174,16 @@ impl RecordHeader {
 pub struct Record<'a> {
     /// The header.
     pub header: RecordHeader,
-    /// 1..=[`PAYLOAD_LEN_MAX`] bytes.
+    /// 1..=[`PAYLOAD_LEN_MAX`] bytes; none in an end record.
     pub payload: &'a [u8],
+}
+
+impl Record<'_> {
+    /// Whether the owner says that it no longer serves the client. Such a record is never delivered.
+    #[must_use]
+    pub const fn is_end(&self) -> bool {
+        self.payload.is_empty()
+    }
 }
 
 /// Walks the records of a datagram body. A malformed record ends the walk with an error.
@@ -223,7 +235,7 @@ fn take_record(bytes: &[u8]) -> Result<(Record<'_>, &[u8]), RecordError> {
         c0,
         c1,
     ] = *head;
-    if flags & !(FLAG_V6 | FLAG_FRAGMENT) != 0 {
+    if flags & !(FLAG_V6 | FLAG_FRAGMENT | FLAG_END) != 0 {
         return Err(RecordError::UnknownFlags);
     }
     let (ip, rest) = take_ip(flags, rest)?;
@@ -232,7 +244,8 @@ fn take_record(bytes: &[u8]) -> Result<(Record<'_>, &[u8]), RecordError> {
         .split_at_checked(length)
         .ok_or(RecordError::Truncated)?;
     let (fragment, payload) = take_fragment(flags, body)?;
-    if payload.is_empty() || payload.len() > PAYLOAD_LEN_MAX {
+    let end = flags & FLAG_END != 0;
+    if payload.is_empty() != end || (end && fragment.is_some()) || payload.len() > PAYLOAD_LEN_MAX {
         return Err(RecordError::BadLength);
     }
     let port = u16::from_be_bytes([c0, c1]);
@@ -296,8 +309,8 @@ fn take_fragment(flags: u8, body: &[u8]) -> Result<(Option<Fragment>, &[u8]), Re
     ))
 }
 
-/// Appends one record to `out`. Nothing is checked against a size limit: the caller knows what fits
-/// (see [`RecordHeader::encoded_len`]).
+/// Appends one record to `out`, an end record when `payload` is empty. Nothing is checked against a size limit: the caller
+/// knows what fits (see [`RecordHeader::encoded_len`]).
 pub fn put_record(out: &mut impl BufMut, header: &RecordHeader, payload: &[u8]) {
     let v6 = if header.client.ip().is_ipv6() {
         FLAG_V6
@@ -314,6 +327,7 @@ pub fn put_record(out: &mut impl BufMut, header: &RecordHeader, payload: &[u8]) 
     } else {
         0
     };
+    let end = if payload.is_empty() { FLAG_END } else { 0 };
     let length = u16::try_from(payload.len() + fragment_len).unwrap_or(u16::MAX);
     let [l0, l1] = length.to_be_bytes();
     let [p0, p1] = header.tag.pop.0.to_be_bytes();
@@ -322,7 +336,7 @@ pub fn put_record(out: &mut impl BufMut, header: &RecordHeader, payload: &[u8]) 
     let [c0, c1] = header.client.port().to_be_bytes();
     let (worker, ingress) = (header.tag.worker, header.tag.ingress);
     out.put_slice(&[
-        v6 | split,
+        v6 | split | end,
         header.hops,
         l0,
         l1,
@@ -351,7 +365,7 @@ pub fn put_record(out: &mut impl BufMut, header: &RecordHeader, payload: &[u8]) 
 }
 
 /// Splits a packet that does not fit into `room` bytes (record header included) into equal parts.
-/// Yields each part with its header; yields the packet whole when it fits.
+/// Yields each part with its header; yields the packet whole when it fits, and nothing for an empty one.
 /// `None` when it would take more than [`FRAGMENTS_MAX`] parts.
 #[must_use]
 pub fn split<'a>(
@@ -461,6 +475,42 @@ mod tests {
     }
 
     #[test]
+    fn exact_bytes_end() {
+        let header = header("203.0.113.7:50000", None);
+        let mut out = Vec::new();
+        put_record(&mut out, &header, b"");
+        let expected =
+            b"\x04\x01\x00\x00\x00\x05\x01\x02\x00\x02\x00\x00\x00\x4d\xc3\x50\xcb\x00\x71\x07";
+        assert_eq!(out, expected);
+        let record = Records::new(&out).next().unwrap().unwrap();
+        assert!(record.is_end());
+        assert_eq!(record.header, header);
+        put_record(&mut out, &header, b"x");
+        let ends: Vec<bool> = Records::new(&out)
+            .map(|record| record.unwrap().is_end())
+            .collect();
+        assert_eq!(ends, [true, false]);
+    }
+
+    #[test]
+    fn an_end_record_has_no_payload_and_no_other_record_is_empty() {
+        let mut end = Vec::new();
+        put_record(&mut end, &header("203.0.113.7:50000", None), b"");
+        let with = |flags: u8, length: u8, tail: &[u8]| {
+            let mut bytes = end.clone();
+            (bytes[0], bytes[3]) = (flags, length);
+            bytes.extend_from_slice(tail);
+            Records::new(&bytes).next().unwrap().map(|_| ())
+        };
+        assert_eq!(with(4, 0, b""), Ok(()));
+        assert_eq!(with(0, 0, b""), Err(RecordError::BadLength));
+        assert_eq!(with(4, 1, b"x"), Err(RecordError::BadLength));
+        assert_eq!(with(6, 4, &[0, 1, 0, 2]), Err(RecordError::BadLength));
+        assert_eq!(with(6, 5, &[0, 1, 0, 2, 9]), Err(RecordError::BadLength));
+        assert_eq!(with(8, 0, b""), Err(RecordError::UnknownFlags));
+    }
+
+    #[test]
     fn each_defect_has_its_reason() {
         let good = {
             let mut out = Vec::new();
@@ -480,7 +530,8 @@ mod tests {
             Records::new(&bytes).next().unwrap().map(|_| ())
         };
         assert_eq!(with(&[]), Ok(()));
-        assert_eq!(with(&[(0, 6)]), Err(RecordError::UnknownFlags));
+        assert_eq!(with(&[(0, 10)]), Err(RecordError::UnknownFlags));
+        assert_eq!(with(&[(0, 6)]), Err(RecordError::BadLength));
         assert_eq!(with(&[(3, 4)]), Err(RecordError::BadLength));
         assert_eq!(with(&[(3, 3)]), Err(RecordError::Truncated));
         assert_eq!(with(&[(3, 6)]), Err(RecordError::Truncated));

@@ -87,19 +87,25 @@ fn records_cross_both_ways_regrouped() {
     // Downlink for both PoPs in one datagram.
     let back = header(1);
     let to_nyc = with_tag(2, 0);
-    let down = datagram(&[(back, b"for ams"), (to_nyc, b"for nyc"), (back, b"too")]);
+    let down = datagram(&[
+        (back, b"for ams"),
+        (to_nyc, b"for nyc"),
+        (back, b"too"),
+        (back, b""),
+    ]);
     t1.send_to(&down, net.record_address()).unwrap();
     until("downlink", || {
         ams.turn();
         nyc.turn();
-        ams.received.len() == 2 && nyc.received.len() == 1
+        ams.received.len() == 3 && nyc.received.len() == 1
     });
     assert_eq!(ams.received[0].1, b"for ams");
     assert_eq!(ams.received[1].1, b"too");
+    assert_eq!(ams.received[2].1, b"", "an end record");
     assert_eq!(nyc.received[0].1, b"for nyc");
     assert_eq!(nyc.received[0].0.hops, 1);
     until("figures", || {
-        net.metric("firsthop_core_relay_records_total") == 67.0
+        net.metric("firsthop_core_relay_records_total") == 68.0
     });
     assert_eq!(net.metric("firsthop_core_relay_link_up"), 2.0);
     assert_eq!(net.metric("firsthop_core_relay_drops_total"), 0.0);

@@ -125,6 +125,22 @@ impl Flow {
         }
     }
 
+    /// `owner` no longer serves the address. Returns whether nobody does.
+    pub(crate) fn ended_by(&mut self, owner: Owner) -> bool {
+        if self.owner != owner {
+            if self.second.is_some_and(|second| second.owner == owner) {
+                self.second = None;
+            }
+            return false;
+        }
+        let Some(second) = self.second.take() else {
+            return true;
+        };
+        self.owner = second.owner;
+        self.heard = second.heard;
+        false
+    }
+
     /// The owner sent something down that only an authenticated client gets.
     pub(crate) fn heard_from(&mut self, owner: Owner, now: Tick) {
         if self.state == State::Tentative {

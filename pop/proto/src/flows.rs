@@ -52,6 +52,8 @@ pub struct Stats {
     pub learned: u64,
     /// Flows that expired so far.
     pub expired: u64,
+    /// Flows whose owner ended them so far.
+    pub ended: u64,
 }
 
 /// The flows of one worker.
@@ -64,6 +66,7 @@ pub struct Flows {
     created: u64,
     learned: u64,
     expired: u64,
+    ended: u64,
 }
 
 impl Flows {
@@ -79,6 +82,7 @@ impl Flows {
             created: 0,
             learned: 0,
             expired: 0,
+            ended: 0,
         }
     }
 
@@ -272,6 +276,22 @@ impl Flows {
         self.learned += 1;
     }
 
+    /// An end record: the owner no longer serves the client. Nothing is sent to the client.
+    pub fn handle_end(&mut self, header: &RecordHeader, now: Now) {
+        let tick = self.tick(now.instant);
+        let Some(slot) = self.live_slot(&FlowKey::new(header.client), tick) else {
+            return;
+        };
+        let over = self
+            .table
+            .update(slot, |flow| flow.ended_by(header.owner))
+            .unwrap_or(false);
+        if over {
+            self.table.remove(slot);
+            self.ended += 1;
+        }
+    }
+
     fn insert(&mut self, flow: Flow, now: Now) {
         self.table.insert(flow);
         self.sweep_at.get_or_insert(now.instant + SWEEP_INTERVAL);
@@ -314,6 +334,7 @@ impl Flows {
             created: self.created,
             learned: self.learned,
             expired: self.expired,
+            ended: self.ended,
         }
     }
 

@@ -55,7 +55,7 @@ pub fn flows(topology: &Topology, start: Instant, input: &[u8]) {
             hops: rest % 6,
             fragment: None,
         };
-        match action % 5 {
+        match action % 6 {
             0 => {
                 let ufrag = keys.seal(
                     Hint {
@@ -77,7 +77,8 @@ pub fn flows(topology: &Topology, start: Instant, input: &[u8]) {
             2 => {
                 flows.handle_downlink(&header, &[128, rest], now);
             }
-            3 => now.instant += Duration::from_millis(u64::from(rest) * 97),
+            3 => flows.handle_end(&header, now),
+            4 => now.instant += Duration::from_millis(u64::from(rest) * 97),
             _ => flows.handle_timeout(now),
         }
         let stats = flows.stats();

@@ -84,6 +84,10 @@ impl World {
             .handle_downlink(&record(owner, to, 1), payload, self.now)
     }
 
+    fn end(&mut self, owner: Owner, client: ClientAddr) {
+        self.flows.handle_end(&record(owner, client, 1), self.now);
+    }
+
     fn commit(&mut self, client: ClientAddr, owner: Owner) {
         assert_eq!(self.check(client, owner), to(owner));
         assert_eq!(self.down(owner, client, &success()), Downlink::Deliver);
@@ -440,6 +444,41 @@ fn a_restarted_pop_learns_a_flow_from_downlink() {
     assert_eq!(world.down(A, client(1), RTP), Downlink::Deliver);
     assert_eq!(world.up(client(1), RTP), to(A));
     assert_eq!(world.flows.stats().learned, 1);
+}
+
+#[test]
+fn an_end_record_of_the_owner_ends_the_flow() {
+    let mut world = World::new(16);
+    world.commit(client(1), A);
+    world.end(B, client(1));
+    assert_eq!(world.up(client(1), RTP), to(A), "not from another owner");
+    world.end(A, client(1));
+    assert_eq!(world.up(client(1), RTP), dropped(DropReason::NoFlow));
+    world.end(A, client(1));
+    let stats = world.flows.stats();
+    assert_eq!((stats.flows, stats.ended, stats.expired), (0, 1, 0));
+    assert_eq!(world.check(client(2), A), to(A));
+    world.end(A, client(2));
+    assert_eq!(world.flows.stats().tentative, 0);
+    world.commit(client(2), A);
+}
+
+#[test]
+fn an_end_record_leaves_a_shared_address_to_the_other_owner() {
+    for (ends, stays) in [(A, B), (B, A)] {
+        let mut world = World::new(16);
+        world.commit(client(1), A);
+        world.commit(client(1), B);
+        let both = Uplink::Forward {
+            owner: A,
+            also: Some(B),
+        };
+        assert_eq!(world.up(client(1), RTP), both);
+        world.end(ends, client(1));
+        assert_eq!(world.up(client(1), RTP), to(stays));
+        world.end(stays, client(1));
+        assert_eq!(world.up(client(1), RTP), dropped(DropReason::NoFlow));
+    }
 }
 
 #[test]

@@ -41,6 +41,10 @@ impl DownlinkPath<'_> {
             self.totals.drops.count(reason);
             return;
         }
+        if record.is_end() {
+            self.flows.handle_end(&record.header, at);
+            return;
+        }
         let Record { header, payload } = record;
         let packet = match self.reassembler.push(&header, payload, at.instant) {
             Reassembled::Complete(packet) => packet,

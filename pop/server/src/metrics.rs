@@ -30,6 +30,7 @@ pub(crate) struct Metrics {
     by_hint: Counter,
     by_downlink: Counter,
     expired: Counter,
+    ended: Counter,
     backbone_lost: Counter,
     downs: Vec<(DownReason, Counter)>,
     dials_failed: Vec<(DownReason, Counter)>,
@@ -94,6 +95,12 @@ impl Metrics {
                 "Flows that fell silent or were never answered.",
                 &[],
             ),
+            ended: registry.counter(
+                "pop.flows_ended",
+                "{flow}",
+                "Flows whose owner said that the session is over.",
+                &[],
+            ),
             backbone_lost: registry.counter(
                 "pop.backbone_send_failures",
                 "{call}",
@@ -130,6 +137,7 @@ impl Metrics {
         self.by_hint.set_total(flows.created);
         self.by_downlink.set_total(flows.learned);
         self.expired.set_total(flows.expired);
+        self.ended.set_total(flows.ended);
         self.backbone_lost.set_total(totals.backbone_lost);
         for (reason, counter) in &self.downs {
             counter.set_total(totals.downs.count(*reason));

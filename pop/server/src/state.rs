@@ -27,6 +27,7 @@ pub(crate) struct WorkerState {
     pub(crate) flows_by_hint: u64,
     pub(crate) flows_by_downlink: u64,
     pub(crate) flows_expired: u64,
+    pub(crate) flows_ended: u64,
     pub(crate) packets_up: u64,
     pub(crate) packets_down: u64,
     pub(crate) drops: u64,

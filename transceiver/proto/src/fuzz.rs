@@ -11,7 +11,7 @@ use crate::credentials::{LocalCredentials, RANDOM_LEN};
 use crate::dtls::{Gate, Refusal};
 use crate::sessions::{Command, Config, Limits, Sessions, Slot};
 use crate::stun::{Request, nominating_request};
-use crate::verdict::{ReturnPath, Verdict};
+use crate::verdict::{DropReason, ReturnPath, Verdict};
 
 /// Any bytes as DTLS datagrams of 64 bytes: the gate never panics, and once it has refused excess it goes on refusing.
 ///
@@ -117,8 +117,15 @@ impl Script {
             _ => self.sessions.end(Slot(u32::from(who % 4))),
         }
         self.sessions.handle_timeout(self.now);
-        while let Some(Command::Ended { slot, .. }) = self.sessions.next_command() {
-            self.known.retain(|(known, _)| *known != slot);
+        while let Some(command) = self.sessions.next_command() {
+            match command {
+                Command::Ended { slot, .. } => self.known.retain(|(known, _)| *known != slot),
+                Command::Released { client, via } => assert_eq!(
+                    self.sessions.handle_packet(via, client, &[0x80], self.now),
+                    Verdict::Drop(DropReason::UnboundAddress),
+                    "a released address is nobody's"
+                ),
+            }
         }
     }
 

@@ -84,6 +84,14 @@ pub enum Command {
         /// Why.
         reason: EndReason,
     },
+    /// An ended session was the last one at this client address: send an end record this way, so that the PoP forgets whose
+    /// the address is.
+    Released {
+        /// The address.
+        client: ClientAddr,
+        /// The way back of the session that ended.
+        via: ReturnPath,
+    },
 }
 
 /// How full the table is.
@@ -441,11 +449,15 @@ impl Sessions {
         if let Some((former, _)) = &session.former {
             self.by_ufrag.remove(&former.ufrag);
         }
-        for path in session.paths() {
-            self.by_address.unbind(path.client, slot);
-        }
         self.free.push(slot);
         self.commands.push_back(Command::Ended { slot, reason });
+        for PathSnapshot { client, via, .. } in session.paths() {
+            self.by_address.unbind(client, slot);
+            // Another session of ours at the address still needs the PoP to know us.
+            if self.by_address.find(client).is_none() {
+                self.commands.push_back(Command::Released { client, via });
+            }
+        }
     }
 
     /// Reaps what is due. Call when [`Self::poll_timeout`] says so.

@@ -662,7 +662,40 @@ fn a_session_without_a_handshake_ends() {
             reason: EndReason::NoHandshake
         })
     );
+    let released = Command::Released {
+        client: client(1),
+        via: via(1),
+    };
+    assert_eq!(world.sessions.next_command(), Some(released));
     assert_eq!(world.sessions.next_command(), None);
+}
+
+#[test]
+fn an_ended_session_releases_each_address_once_nobody_is_there() {
+    let mut world = World::new();
+    let (first, one) = world.create();
+    let (second, two) = world.create();
+    world.check(&one, client(1), via(1));
+    world.check(&one, client(2), via(2));
+    world.check(&two, client(1), via(1));
+    let ended = |slot| Command::Ended {
+        slot,
+        reason: EndReason::Asked,
+    };
+    let released = |address, relay| Command::Released {
+        client: client(address),
+        via: via(relay),
+    };
+    let commands = |world: &mut World| -> Vec<_> {
+        std::iter::from_fn(|| world.sessions.next_command()).collect()
+    };
+    world.sessions.end(first);
+    assert_eq!(commands(&mut world), [ended(first), released(2, 2)]);
+    world
+        .sessions
+        .handle_authenticated(second, via(3), client(1), world.now);
+    world.sessions.end(second);
+    assert_eq!(commands(&mut world), [ended(second), released(1, 3)]);
 }
 
 #[test]

@@ -104,6 +104,7 @@ impl Worker {
             flows_by_hint: flows.created,
             flows_by_downlink: flows.learned,
             flows_expired: flows.expired,
+            flows_ended: flows.ended,
             packets_up: self.totals.up.packets,
             packets_down: self.totals.down.packets,
             drops: self.totals.drops.total(),

@@ -137,6 +137,19 @@ fn a_restarted_pop_delivers_downlink_before_it_knows_a_flow() {
 }
 
 #[test]
+fn an_end_record_ends_the_flow_and_reaches_no_client() {
+    let mut world = World::new(16, 1, MTU);
+    let (client, header) = world.committed(KEYS);
+    world.down(0, &header, b"");
+    world.until("ended", |world| {
+        world.get("/state").1.contains("\"flows_ended\":1")
+    });
+    client.send(RTP);
+    world.until("forgotten", |world| world.drops("no_flow") == 1);
+    assert!(client.recv().is_none(), "it is not for the client");
+}
+
+#[test]
 fn uplink_moves_when_a_relay_falls_silent_and_comes_back_when_the_other_does() {
     let mut world = World::new(5, 1, MTU);
     let (client, _) = world.committed(KEYS);

@@ -177,6 +177,11 @@ impl Core {
             self.drops.count(DropReason::WrongOwner);
             return;
         }
+        if record.is_end() {
+            // Only a transceiver ends a session.
+            self.drops.count(DropReason::BadRecord);
+            return;
+        }
         let via = ReturnPath {
             relay,
             tag: record.header.tag,
@@ -373,20 +378,29 @@ impl Core {
     }
 
     pub(crate) fn run_commands(&mut self) {
-        while let Some(Command::Ended { slot, reason }) = self.sessions.next_command() {
-            let Some(live) = self.live.get_mut(slot.0 as usize).and_then(Option::take) else {
-                continue;
-            };
-            self.by_key.remove(&live.key);
-            self.by_id.remove(&live.id);
-            match reason {
-                EndReason::Asked => {}
-                EndReason::NeverCame => self.ended.never_came += 1,
-                EndReason::Vanished => self.ended.vanished += 1,
-                EndReason::NoHandshake => self.ended.no_handshake += 1,
+        while let Some(command) = self.sessions.next_command() {
+            match command {
+                Command::Ended { slot, reason } => self.forget(slot, reason),
+                Command::Released { client, via } => {
+                    self.egress.push_end(via, client, &mut self.drops);
+                }
             }
-            tracing::debug!(session = live.id, ?reason, "session ended");
         }
+    }
+
+    fn forget(&mut self, slot: Slot, reason: EndReason) {
+        let Some(live) = self.live.get_mut(slot.0 as usize).and_then(Option::take) else {
+            return;
+        };
+        self.by_key.remove(&live.key);
+        self.by_id.remove(&live.id);
+        match reason {
+            EndReason::Asked => {}
+            EndReason::NeverCame => self.ended.never_came += 1,
+            EndReason::Vanished => self.ended.vanished += 1,
+            EndReason::NoHandshake => self.ended.no_handshake += 1,
+        }
+        tracing::debug!(session = live.id, ?reason, "session ended");
     }
 
     pub(crate) fn load(&self) -> EngineLoad {

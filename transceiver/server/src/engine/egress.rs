@@ -19,6 +19,8 @@ pub(crate) struct Egress {
     singles: SendBatch,
     datagram_len_max: usize,
     fragment_id: u16,
+    /// End records.
+    pub(crate) ends: u64,
     pub(crate) packets: u64,
     pub(crate) bytes: u64,
 }
@@ -32,8 +34,32 @@ impl Egress {
             singles: SendBatch::new(SEND_SLOTS, datagram_len_max),
             datagram_len_max,
             fragment_id: 0,
+            ends: 0,
             packets: 0,
             bytes: 0,
+        }
+    }
+
+    /// Queues the record that ends what the PoP knows of `client`, back the way `via`. After packets of the same batch.
+    pub(crate) fn push_end(&mut self, via: ReturnPath, client: ClientAddr, drops: &mut Drops) {
+        let header = self.header(via, client);
+        let pushed = self
+            .regroup
+            .push(via.relay, &header, &[], self.datagram_len_max);
+        if pushed.is_err() {
+            drops.count(DropReason::Oversize);
+        } else {
+            self.ends += 1;
+        }
+    }
+
+    const fn header(&self, via: ReturnPath, client: ClientAddr) -> RecordHeader {
+        RecordHeader {
+            owner: self.owner,
+            tag: via.tag,
+            client,
+            hops: 0,
+            fragment: None,
         }
     }
 
@@ -45,13 +71,7 @@ impl Egress {
         packet: &[u8],
         drops: &mut Drops,
     ) {
-        let header = RecordHeader {
-            owner: self.owner,
-            tag: via.tag,
-            client,
-            hops: 0,
-            fragment: None,
-        };
+        let header = self.header(via, client);
         let room = self.datagram_len_max - DATAGRAM_HEADER_LEN;
         let Some(parts) = record::split(header, packet, room, self.fragment_id) else {
             drops.count(DropReason::Oversize);

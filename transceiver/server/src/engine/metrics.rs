@@ -13,6 +13,7 @@ pub(crate) struct Metrics {
     messages: [Counter; 2],
     drops: Vec<(DropReason, Counter)>,
     ended: [Counter; 6],
+    end_records: Counter,
     created: Counter,
     sessions: Gauge,
     pending: Gauge,
@@ -24,14 +25,6 @@ impl Metrics {
         let traffic = |name, unit, help| {
             ["up", "down"]
                 .map(|direction| registry.counter(name, unit, help, &[("direction", direction)]))
-        };
-        let drop = |reason: &DropReason| {
-            let labels = [("reason", reason.as_str())];
-            let help = "Packets and records dropped, by reason.";
-            (
-                *reason,
-                registry.counter("transceiver.drops", "{packet}", help, &labels),
-            )
         };
         let ended = |reason| {
             let help = "Sessions that ended, by reason.";
@@ -66,10 +59,16 @@ impl Metrics {
                 "{message}",
                 "Data-channel messages from clients, and to them.",
             ),
-            drops: DropReason::ALL.iter().map(drop).collect(),
+            drops: drops(registry),
             ended: Ended::default()
                 .by_reason()
                 .map(|(reason, _)| ended(reason)),
+            end_records: registry.counter(
+                "transceiver.end_records",
+                "{record}",
+                "Records that told a PoP to forget a client whose session ended.",
+                &[],
+            ),
             created: registry.counter(
                 "transceiver.sessions_created",
                 "{session}",
@@ -108,10 +107,23 @@ impl Metrics {
         for (counter, (_, total)) in self.ended.iter().zip(core.ended.by_reason()) {
             counter.set_total(total);
         }
+        self.end_records.set_total(core.egress.ends);
         let load = core.sessions.load();
         self.created.set_total(core.last_id);
         self.sessions.set_count(load.sessions.into());
         self.pending.set_count(load.pending.into());
         self.addresses.set_count(load.addresses.into());
     }
+}
+
+fn drops(registry: &Registry) -> Vec<(DropReason, Counter)> {
+    let drop = |reason: &DropReason| {
+        let labels = [("reason", reason.as_str())];
+        let help = "Packets and records dropped, by reason.";
+        (
+            *reason,
+            registry.counter("transceiver.drops", "{packet}", help, &labels),
+        )
+    };
+    DropReason::ALL.iter().map(drop).collect()
 }

@@ -314,6 +314,44 @@ fn video_beside_audio_is_rejected_and_audio_works() {
 }
 
 #[test]
+fn whatever_ends_a_session_tells_the_pop_of_each_address() {
+    type End = fn(&mut World, usize);
+    let asked: End = |world, _| world.core.close_all(world.now);
+    let closed: End = |world, client| {
+        let now = world.now;
+        world.nodes[client].client.close(now);
+    };
+    let vanished: End = |world, client| world.nodes[client].online = false;
+    for (end, time) in [(asked, 1), (closed, 1), (vanished, 30)] {
+        let mut world = World::new();
+        let client = world.connect(address(1, 4000));
+        world.relay = 2;
+        world.nodes[client].nat = address(1, 4001);
+        world.nominate(client, address(1, 4001));
+        assert_eq!(world.talk(client, 5), 5);
+        let sent = world.sent.len();
+        end(&mut world, client);
+        world.run(time * SECOND);
+        let mut ends: Vec<_> = world
+            .ends
+            .iter()
+            .map(|(relay, header, _)| (*relay, header.client.socket_addr()))
+            .collect();
+        ends.sort_unstable();
+        let expected = [
+            (relay_address(1), address(1, 4000)),
+            (relay_address(2), address(1, 4001)),
+        ];
+        assert_eq!(ends, expected);
+        for (_, header, before) in &world.ends {
+            assert_eq!((header.owner, header.hops), (world.core.owner, 0));
+            assert!(*before >= sent && *before == world.sent.len(), "it is last");
+        }
+        assert_eq!(world.core.egress.ends, 2);
+    }
+}
+
+#[test]
 fn a_close_ends_the_session_at_once() {
     let mut world = World::new();
     let client = world.connect(address(1, 4000));
@@ -454,6 +492,11 @@ fn records_from_elsewhere_or_for_others_are_dropped() {
             DropReason::WrongOwner,
         ),
         (relay_address(1), good, DropReason::UnboundAddress),
+        (
+            relay_address(1),
+            datagram(&header, b""),
+            DropReason::BadRecord,
+        ),
     ];
     for (from, bytes, reason) in cases {
         let before = world.core.drops.get(reason);

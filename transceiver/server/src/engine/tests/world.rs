@@ -42,6 +42,8 @@ pub(super) struct World {
     pub(super) lose_every: Option<u64>,
     /// Downlink packets as they left: relay, PoP, client, length.
     pub(super) sent: Vec<(u8, u16, SocketAddr, usize)>,
+    /// End records as they left, with how many packets had left before: relay, header.
+    pub(super) ends: Vec<(SocketAddr, RecordHeader, usize)>,
     /// Longest datagram towards a relay.
     pub(super) datagram_len_max: usize,
     factory: PeerFactory,
@@ -101,6 +103,7 @@ impl World {
             relay: 1,
             lose_every: None,
             sent: Vec::new(),
+            ends: Vec::new(),
             datagram_len_max: topology.network.link.datagram_len_max(),
             factory: PeerFactory::new().unwrap(),
             reassembler: Reassembler::new(64, Duration::from_secs(1), 1),
@@ -282,6 +285,10 @@ impl World {
             assert_eq!(kind, DatagramKind::Records);
             for record in Records::new(body) {
                 let record = record.unwrap();
+                if record.is_end() {
+                    self.ends.push((*to, record.header, self.sent.len()));
+                    continue;
+                }
                 let whole = self
                     .reassembler
                     .push(&record.header, record.payload, self.now);
