@@ -6,6 +6,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod bench;
 pub mod clients;
 pub mod fake_transceiver;
 pub mod http;

@@ -87,7 +87,7 @@ impl Network {
         let file = dir.join("topology.yaml");
         fs::write(&file, yaml(&topology)?).context("writing the topology")?;
         credentials::write(&file, &dir.join("credentials"))?;
-        let nodes = node::all(&topology, &dir);
+        let nodes = node::all(&topology, &dir, shape.processor);
         Ok(Self {
             dir,
             topology,

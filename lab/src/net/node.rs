@@ -39,18 +39,20 @@ pub(super) struct Node {
     pub(super) program: Program,
     pub(super) admin: SocketAddr,
     dir: PathBuf,
+    processor: Option<usize>,
     child: Option<Child>,
     /// The child was told to end.
     ending: bool,
 }
 
 /// Every node of a topology, core relays first: who listens before who dials.
-pub(super) fn all(topology: &Topology, dir: &Path) -> Vec<Node> {
+pub(super) fn all(topology: &Topology, dir: &Path, processor: Option<usize>) -> Vec<Node> {
     let node = |program, name: &str, admin| Node {
         name: name.to_owned(),
         program,
         admin,
         dir: dir.to_owned(),
+        processor,
         child: None,
         ending: false,
     };
@@ -85,8 +87,12 @@ impl Node {
             .append(true)
             .open(self.log_file())
             .context("opening a log")?;
-        let child = Command::new("setpriv")
-            .args(["--pdeathsig", "KILL", "--"])
+        let mut command = Command::new("setpriv");
+        command.args(["--pdeathsig", "KILL", "--"]);
+        if let Some(processor) = self.processor {
+            command.args(["taskset", "--cpu-list", &processor.to_string()]);
+        }
+        let child = command
             .arg(program(self.program.file_name())?)
             .arg("--topology")
             .arg(self.dir.join("topology.yaml"))

@@ -22,6 +22,8 @@ pub struct Shape {
     pub ingress: Option<IpAddr>,
     /// How many records share a datagram from a core relay to a transceiver.
     pub datagrams: Datagrams,
+    /// The one processor all nodes run on; `None` leaves placement to the kernel.
+    pub processor: Option<usize>,
 }
 
 impl Default for Shape {
@@ -33,6 +35,7 @@ impl Default for Shape {
             workers: 1,
             ingress: None,
             datagrams: Datagrams::Packed,
+            processor: None,
         }
     }
 }
