@@ -11,7 +11,7 @@ use quinn_proto::Incoming;
 use rustls_pki_types::CertificateDer;
 
 use crate::connection::{LinkConnection, Stage};
-use crate::links::{Allowed, LinkEvent, Links};
+use crate::links::{Allowed, LinkEvent, Links, LinksConfig};
 use crate::reason::{CloseCode, DownReason, LinkDrop};
 use crate::tls;
 use crate::transport;
@@ -39,8 +39,13 @@ impl Links {
 
     pub(crate) fn refresh_server_config(&mut self) {
         let accepts = !self.closed && !self.allowed.is_empty();
-        let config =
-            accepts.then(|| transport::server(&self.tls, &self.config.link, self.config.worker));
+        let LinksConfig {
+            link,
+            worker,
+            congestion,
+            ..
+        } = &self.config;
+        let config = accepts.then(|| transport::server(&self.tls, link, *congestion, *worker));
         self.endpoint.set_server_config(config);
     }
 

@@ -3,13 +3,45 @@
 //! Media is congestion-controlled end to end by WebRTC, and the backbone is provisioned. A controller that halves on
 //! loss delivers a few percent of the media at 1 % loss and 80 ms (Cubic: 2.6 %); this one delivers what the path
 //! does. The window doubles as a rate cap, because quinn paces at 1.25 windows per round trip.
+//!
+//! quinn's own controllers can be chosen instead, so that a simulation can show what they do to media. No program does.
 
 use std::any::Any;
 use std::sync::Arc;
 use std::time::Instant;
 
-use quinn_proto::congestion::{Controller, ControllerFactory};
+use quinn_proto::congestion::{
+    BbrConfig, Controller, ControllerFactory, CubicConfig, NewRenoConfig,
+};
 use topology::Link;
+
+/// Which congestion controller the links of a worker have.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Congestion {
+    /// A window that never changes: what every program uses.
+    #[default]
+    ConstantWindow,
+    /// quinn's default, for comparison in simulations only.
+    Cubic,
+    /// For comparison in simulations only.
+    NewReno,
+    /// For comparison in simulations only.
+    Bbr,
+}
+
+impl Congestion {
+    /// Every choice.
+    pub const ALL: [Self; 4] = [Self::ConstantWindow, Self::Cubic, Self::NewReno, Self::Bbr];
+
+    pub(crate) fn factory(self, link: &Link) -> Arc<dyn ControllerFactory + Send + Sync> {
+        match self {
+            Self::ConstantWindow => Arc::new(ConstantWindow::of(link)),
+            Self::Cubic => Arc::new(CubicConfig::default()),
+            Self::NewReno => Arc::new(NewRenoConfig::default()),
+            Self::Bbr => Arc::new(BbrConfig::default()),
+        }
+    }
+}
 
 /// Packets the window holds at least, whatever the rate: a handshake and a burst of voice must fit.
 const WINDOW_PACKETS_MIN: u64 = 32;
@@ -82,6 +114,19 @@ mod tests {
             ConstantWindow::of(&link(400_000, 1000)).window(),
             62_500_000_000
         );
+    }
+
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "any instant will do")]
+    fn programs_get_the_window_that_never_changes() {
+        let link = link(1000, 200);
+        let constant = ConstantWindow::of(&link).window();
+        let window =
+            |choice: Congestion| choice.factory(&link).build(Instant::now(), 1452).window();
+        assert_eq!(window(Congestion::default()), constant);
+        for other in [Congestion::Cubic, Congestion::NewReno, Congestion::Bbr] {
+            assert!(window(other) < constant / 100, "{other:?} starts slowly");
+        }
     }
 
     #[test]

@@ -365,7 +365,7 @@ impl Links {
     }
 
     fn dial(&mut self, index: usize, now: Instant) {
-        let config = transport::client(&self.tls, &self.config.link);
+        let config = transport::client(&self.tls, &self.config.link, self.config.congestion);
         let Some(state) = self.links.get_mut(index).and_then(Option::as_mut) else {
             return;
         };
@@ -409,6 +409,7 @@ impl Links {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::congestion::Congestion;
     use crate::links::LinksConfig;
     use crate::redial::Jitter;
     use crate::tls::Tls;
@@ -428,6 +429,7 @@ mod tests {
             worker: 0,
             link: Link::default(),
             seed: [1; 32],
+            congestion: Congestion::default(),
         };
         let now = Instant::now();
         (Links::acceptor(config, tls, &[], now), now)

@@ -33,6 +33,7 @@ mod redial;
 mod tls;
 mod transport;
 
+pub use congestion::Congestion;
 pub use link::{LinkId, LinkStats};
 pub use links::{Allowed, LinkEvent, Links, LinksConfig, Target, Transmit};
 pub use reason::{DownCounts, DownReason, LinkDrop, LinkDrops};

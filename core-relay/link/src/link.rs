@@ -10,7 +10,7 @@ use wire::record::{self, DATAGRAM_HEADER_LEN, DatagramKind, RecordHeader};
 
 use crate::connection::{LinkConnection, Refused};
 use crate::health::Health;
-use crate::queue::SendQueue;
+use crate::queue::{Packed, SendQueue};
 use crate::reason::{LinkDrop, LinkDrops};
 use crate::redial::Redial;
 
@@ -52,7 +52,7 @@ pub struct LinkStats {
     pub bytes_sent: u64,
     /// Bytes of the datagrams received.
     pub bytes_received: u64,
-    /// Datagrams dropped, by reason.
+    /// What was dropped, by reason.
     pub drops: LinkDrops,
 }
 
@@ -80,6 +80,7 @@ pub(crate) struct LinkState {
     fragment_id: u16,
     /// Records that wait for their datagram to be full or flushed; starts with room for the header.
     open: BytesMut,
+    open_records: u64,
     queue: SendQueue,
     ups: u64,
     datagrams_sent: u64,
@@ -119,6 +120,7 @@ impl LinkState {
             sequence: 0,
             fragment_id: 0,
             open: BytesMut::new(),
+            open_records: 0,
             queue: SendQueue::of(link),
             ups: 0,
             datagrams_sent: 0,
@@ -215,6 +217,7 @@ impl LinkState {
             self.open.put_bytes(0, DATAGRAM_HEADER_LEN);
         }
         record::put_record(&mut self.open, header, payload);
+        self.open_records += 1;
     }
 
     /// Moves the open datagram, if any, to the send queue.
@@ -227,24 +230,27 @@ impl LinkState {
         if let Some(head) = datagram.first_chunk_mut::<DATAGRAM_HEADER_LEN>() {
             *head = record::datagram_header(DatagramKind::Records, sequence);
         }
-        let dropped = self.queue.push(datagram.freeze());
+        let dropped = self.queue.push(Packed {
+            bytes: datagram.freeze(),
+            records: std::mem::take(&mut self.open_records),
+        });
         self.drops.add(LinkDrop::QueueFull, dropped);
     }
 
     /// Hands queued datagrams to quinn as long as it takes them.
     pub(crate) fn pump(&mut self, connection: &mut LinkConnection) {
-        while let Some(datagram) = self.queue.pop() {
-            let len = u64::try_from(datagram.len()).unwrap_or_default();
-            match connection.offer(datagram) {
+        while let Some(Packed { bytes, records }) = self.queue.pop() {
+            let len = u64::try_from(bytes.len()).unwrap_or_default();
+            match connection.offer(bytes) {
                 Ok(()) => {
                     self.datagrams_sent += 1;
                     self.bytes_sent += len;
                 }
-                Err(Refused::Later(datagram)) => {
-                    self.queue.unpop(datagram);
+                Err(Refused::Later(bytes)) => {
+                    self.queue.unpop(Packed { bytes, records });
                     return;
                 }
-                Err(Refused::Never) => self.drops.add(LinkDrop::TooLarge, 1),
+                Err(Refused::Never) => self.drops.add(LinkDrop::TooLarge, records),
             }
         }
     }

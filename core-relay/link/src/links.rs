@@ -13,6 +13,7 @@ use quinn_proto::{DatagramEvent, Endpoint};
 use topology::Link;
 use wire::record::RecordHeader;
 
+use crate::congestion::Congestion;
 use crate::connection::LinkConnection;
 use crate::link::{Dial, LinkId, LinkState, LinkStats};
 use crate::reason::{CloseCode, DownCounts, DownReason, LinkDrop, LinkDrops};
@@ -29,6 +30,8 @@ pub struct LinksConfig {
     pub link: Link,
     /// Seed of everything random that this crate chooses; fresh for each process and worker.
     pub seed: [u8; 32],
+    /// The congestion controller; the default in every program.
+    pub congestion: Congestion,
 }
 
 /// A peer we dial.

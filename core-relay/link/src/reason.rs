@@ -174,12 +174,13 @@ impl CloseCode {
     }
 }
 
-/// Why a datagram, or an attempt to connect, was dropped.
+/// Why a record, a received datagram, or an attempt to connect, was dropped. What we were to send is counted in records (a
+/// record is a client's packet, or a part of a split one); what we received and cannot look into, in datagrams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LinkDrop {
     /// The link is not up.
     NotUp,
-    /// The send queue held 10 ms of the provisioned rate: the oldest datagram made room.
+    /// The send queue held 10 ms of the provisioned rate: the records of the oldest datagram made room.
     QueueFull,
     /// A record fits neither whole nor split.
     TooLarge,

@@ -9,7 +9,7 @@ use quinn_proto::{
 };
 use topology::Link;
 
-use crate::congestion::ConstantWindow;
+use crate::congestion::Congestion;
 use crate::tls::Tls;
 
 /// Packets one GSO send carries at most.
@@ -34,7 +34,7 @@ pub(crate) fn attempt_max(link: &Link) -> Duration {
     Duration::from_millis(u64::from(link.rtt_ms) * 4 + u64::from(link.down_after_ms))
 }
 
-pub(crate) fn transport(link: &Link) -> Arc<TransportConfig> {
+pub(crate) fn transport(link: &Link, congestion: Congestion) -> Arc<TransportConfig> {
     let mut config = TransportConfig::default();
     config
         .max_concurrent_bidi_streams(VarInt::from_u32(0))
@@ -47,7 +47,7 @@ pub(crate) fn transport(link: &Link) -> Arc<TransportConfig> {
         .min_mtu(link.mtu_bytes)
         .mtu_discovery_config(None)
         .packet_threshold(PACKET_THRESHOLD)
-        .congestion_controller_factory(Arc::new(ConstantWindow::of(link)))
+        .congestion_controller_factory(congestion.factory(link))
         .datagram_receive_buffer_size(Some(RECEIVE_BUFFER_BYTES))
         .datagram_send_buffer_size(record_room_bytes(link) + HEARTBEAT_ROOM_BYTES)
         .allow_spin(false);
@@ -60,16 +60,21 @@ fn initial_rtt(link: &Link) -> Duration {
         .clamp(Duration::from_millis(10), Duration::from_millis(333))
 }
 
-pub(crate) fn client(tls: &Tls, link: &Link) -> ClientConfig {
+pub(crate) fn client(tls: &Tls, link: &Link, congestion: Congestion) -> ClientConfig {
     let mut config = ClientConfig::new(tls.client());
-    config.transport_config(transport(link));
+    config.transport_config(transport(link, congestion));
     config
 }
 
-pub(crate) fn server(tls: &Tls, link: &Link, worker: u8) -> Arc<ServerConfig> {
+pub(crate) fn server(
+    tls: &Tls,
+    link: &Link,
+    congestion: Congestion,
+    worker: u8,
+) -> Arc<ServerConfig> {
     let mut config = ServerConfig::new(tls.server(), Arc::new(tls.token_key(worker)));
     config
-        .transport_config(transport(link))
+        .transport_config(transport(link, congestion))
         .migration(false)
         .max_incoming(INCOMING_MAX)
         .incoming_buffer_size(u64::from(link.mtu_bytes) * 4)

@@ -13,7 +13,7 @@
 
 mod egress;
 mod metrics;
-mod pops;
+pub mod pops;
 mod seed;
 mod state;
 mod worker;

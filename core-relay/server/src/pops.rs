@@ -7,14 +7,16 @@ use topology::{Region, Topology};
 use wire::PopId;
 
 /// PoPs that may connect, and the links of theirs that are up.
-pub(crate) struct Pops {
+pub struct Pops {
     names: Vec<(String, PopId)>,
     by_link: BTreeMap<LinkId, (PopId, u8)>,
     by_worker: BTreeMap<(PopId, u8), LinkId>,
 }
 
 impl Pops {
-    pub(crate) const fn none() -> Self {
+    /// Nobody may connect, until [`Self::apply`].
+    #[must_use]
+    pub const fn none() -> Self {
         Self {
             names: Vec::new(),
             by_link: BTreeMap::new(),
@@ -23,7 +25,7 @@ impl Pops {
     }
 
     /// Takes over the PoPs that serve the region, and says whom to accept.
-    pub(crate) fn apply(&mut self, topology: &Topology, region: &Region) -> Vec<Allowed> {
+    pub fn apply(&mut self, topology: &Topology, region: &Region) -> Vec<Allowed> {
         let pops = || topology.pops_of_region(region);
         self.names = pops().map(|pop| (pop.name.clone(), pop.pop_id())).collect();
         pops()
@@ -34,7 +36,8 @@ impl Pops {
             .collect()
     }
 
-    pub(crate) fn handle_event(&mut self, event: &LinkEvent) {
+    /// Takes what happened to a link.
+    pub fn handle_event(&mut self, event: &LinkEvent) {
         match event {
             LinkEvent::Up { link, peer, worker } => {
                 let named = |(name, _): &&(String, PopId)| name.eq_ignore_ascii_case(peer);
@@ -57,12 +60,14 @@ impl Pops {
     }
 
     /// Who sends on this link.
-    pub(crate) fn of_link(&self, link: LinkId) -> Option<(PopId, u8)> {
+    #[must_use]
+    pub fn of_link(&self, link: LinkId) -> Option<(PopId, u8)> {
         self.by_link.get(&link).copied()
     }
 
     /// The link of this PoP worker, when it is up.
-    pub(crate) fn link_of(&self, pop: PopId, worker: u8) -> Option<LinkId> {
+    #[must_use]
+    pub fn link_of(&self, pop: PopId, worker: u8) -> Option<LinkId> {
         self.by_worker.get(&(pop, worker)).copied()
     }
 }

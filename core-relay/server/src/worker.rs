@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use core_relay_link::{LinkEvent, LinkId, Links, LinksConfig, Tls};
+use core_relay_link::{Congestion, LinkEvent, LinkId, Links, LinksConfig, Tls};
 use core_relay_proto::verdict::Drops;
 use core_relay_proto::{Downlink, DropReason, Relay, Uplink};
 use runtime::clock;
@@ -92,6 +92,7 @@ impl Worker {
             worker: index,
             link: link.clone(),
             seed: seed::bytes()?,
+            congestion: Congestion::default(),
         };
         let mut pops = Pops::none();
         let allowed = pops.apply(&config.topology, region);

@@ -14,7 +14,7 @@ mod downlink;
 mod drain;
 mod ingress;
 mod metrics;
-mod regions;
+pub mod regions;
 mod seed;
 mod state;
 mod uplink;

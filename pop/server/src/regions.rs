@@ -11,7 +11,7 @@ use topology::{Pop, Topology};
 use wire::RegionId;
 
 /// The regions one worker has links to.
-pub(crate) struct Regions {
+pub struct Regions {
     regions: Vec<RegionLinks>,
 }
 
@@ -30,14 +30,16 @@ struct RelayLink {
 }
 
 /// Relays to dial, region by region.
-pub(crate) struct Plan {
+pub struct Plan {
     regions: Vec<(RegionId, String, usize)>,
-    pub(crate) targets: Vec<Target>,
+    /// Whom to dial, in the order of regions and of their relays.
+    pub targets: Vec<Target>,
 }
 
 impl Plan {
     /// Worker `worker` of `pop` dials one worker of each relay.
-    pub(crate) fn new(topology: &Topology, pop: &Pop, worker: u8) -> Self {
+    #[must_use]
+    pub fn new(topology: &Topology, pop: &Pop, worker: u8) -> Self {
         let mut plan = Self {
             regions: Vec::new(),
             targets: Vec::new(),
@@ -62,7 +64,7 @@ impl Plan {
 
 impl Regions {
     /// Makes `links` dial what the plan says. Links that stay keep their state, and a region its choice.
-    pub(crate) fn apply(&mut self, plan: &Plan, links: &mut Links, now: Instant) {
+    pub fn apply(&mut self, plan: &Plan, links: &mut Links, now: Instant) {
         let before = std::mem::take(&mut self.regions);
         let mut ids = links.set_targets(&plan.targets, now).into_iter();
         for (region, name, count) in &plan.regions {
@@ -82,32 +84,37 @@ impl Regions {
         }
     }
 
-    pub(crate) const fn none() -> Self {
+    /// No region at all, until [`Self::apply`].
+    #[must_use]
+    pub const fn none() -> Self {
         Self {
             regions: Vec::new(),
         }
     }
 
     /// The link for records to a region.
-    pub(crate) fn link_to(&self, region: RegionId) -> Option<LinkId> {
+    #[must_use]
+    pub fn link_to(&self, region: RegionId) -> Option<LinkId> {
         self.regions.iter().find(|r| r.region == region)?.chosen
     }
 
     /// The region a link leads to.
-    pub(crate) fn region_of(&self, link: LinkId) -> Option<RegionId> {
+    #[must_use]
+    pub fn region_of(&self, link: LinkId) -> Option<RegionId> {
         let leads = |r: &&RegionLinks| r.links.iter().any(|l| l.id == link);
         self.regions.iter().find(leads).map(|r| r.region)
     }
 
     /// Name of the region a link leads to, and whether the link carries its uplink.
-    pub(crate) fn role_of(&self, link: LinkId) -> Option<(&str, bool)> {
+    #[must_use]
+    pub fn role_of(&self, link: LinkId) -> Option<(&str, bool)> {
         let leads = |r: &&RegionLinks| r.links.iter().any(|l| l.id == link);
         let region = self.regions.iter().find(leads)?;
         Some((&region.name, region.chosen == Some(link)))
     }
 
     /// Takes what happened to a link.
-    pub(crate) fn handle_event(&mut self, event: &LinkEvent) {
+    pub fn handle_event(&mut self, event: &LinkEvent) {
         match event {
             LinkEvent::Up { link, .. } => self.note(*link, |link| {
                 link.up = true;

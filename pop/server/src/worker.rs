@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use core_relay_link::{Links, LinksConfig, Tls};
+use core_relay_link::{Congestion, Links, LinksConfig, Tls};
 use pop_proto::{Flows, FlowsConfig, Now, Routes};
 use runtime::clock;
 use runtime::metrics::Registry;
@@ -91,6 +91,7 @@ impl Worker {
             worker: index,
             link: config.topology.network.link.clone(),
             seed: seed::bytes()?,
+            congestion: Congestion::default(),
         };
         let mut links = Links::dialer(links_config, tls(config)?, &plan.targets, now);
         let mut regions = Regions::none();

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use core_relay_link::{
-    Allowed, DownReason, LinkDrop, LinkEvent, LinkId, Links, LinksConfig, Target, Tls,
+    Allowed, Congestion, DownReason, LinkDrop, LinkEvent, LinkId, Links, LinksConfig, Target, Tls,
 };
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
@@ -62,6 +62,7 @@ pub(crate) fn config(link: &Link, seed: u8) -> LinksConfig {
         worker: 0,
         link: link.clone(),
         seed: [seed; 32],
+        congestion: Congestion::default(),
     }
 }
 

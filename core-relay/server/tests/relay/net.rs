@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-use core_relay_link::{LinkEvent, LinkId, Links, LinksConfig, Target, Tls};
+use core_relay_link::{Congestion, LinkEvent, LinkId, Links, LinksConfig, Target, Tls};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use runtime::clock;
 use topology::Link;
@@ -258,6 +258,7 @@ impl TestPop {
             worker: 0,
             link: Link::default(),
             seed: [7; 32],
+            congestion: Congestion::default(),
         };
         let mut links = Links::dialer(config, tls, std::slice::from_ref(target), now);
         let link = links.set_targets(std::slice::from_ref(target), now)[0];

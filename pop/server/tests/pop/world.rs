@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpStream, UdpSocket as StdSocket};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use core_relay_link::{Allowed, LinkEvent, LinkId, Links, LinksConfig, Tls};
+use core_relay_link::{Allowed, Congestion, LinkEvent, LinkId, Links, LinksConfig, Tls};
 use rcgen::{BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
 use runtime::clock;
 use runtime::control::Control;
@@ -315,6 +315,7 @@ impl Relay {
             worker: 0,
             link: topology.network.link.clone(),
             seed: [u8::try_from(index).unwrap() + 1; 32],
+            congestion: Congestion::default(),
         };
         let allowed = Allowed {
             name: "ams".to_owned(),
