@@ -8,8 +8,10 @@ use runtime::clock;
 use topology::Topology;
 use wire::reassembly::{Reassembled, Reassembler};
 use wire::record::{
-    DatagramKind, RecordHeader, Records, datagram_header, open_datagram, put_record, split,
+    DATAGRAM_HEADER_LEN, DatagramKind, RecordHeader, Records, datagram_header, open_datagram,
+    put_record, split,
 };
+use wire::sequence::Sequences;
 
 /// How long a record may take to arrive.
 const SILENCE_MAX: Duration = Duration::from_secs(5);
@@ -21,7 +23,8 @@ pub struct FakeTransceiver {
     socket: UdpSocket,
     reassembler: Reassembler,
     datagram_len_max: usize,
-    sequence: u16,
+    fragment_id: u16,
+    sequences: Sequences<SocketAddr>,
     waiting: Vec<(SocketAddr, RecordHeader, Vec<u8>)>,
 }
 
@@ -40,7 +43,8 @@ impl FakeTransceiver {
             socket,
             reassembler: Reassembler::new(16, SILENCE_MAX, 1),
             datagram_len_max: topology.network.link.datagram_len_max(),
-            sequence: 0,
+            fragment_id: 0,
+            sequences: Sequences::new(),
             waiting: Vec::new(),
         })
     }
@@ -70,15 +74,15 @@ impl FakeTransceiver {
         payload: &[u8],
     ) -> anyhow::Result<()> {
         let header = RecordHeader { hops: 0, ..header };
-        let head = datagram_header(DatagramKind::Records, self.sequence);
-        let room = self.datagram_len_max - head.len();
-        let parts = split(header, payload, room, self.sequence).context("too long to split")?;
+        let room = self.datagram_len_max - DATAGRAM_HEADER_LEN;
+        let parts = split(header, payload, room, self.fragment_id).context("too long to split")?;
+        self.fragment_id = self.fragment_id.wrapping_add(1);
         for part in parts {
-            let mut datagram = head.to_vec();
+            let sequence = self.sequences.next(relay);
+            let mut datagram = datagram_header(DatagramKind::Records, sequence).to_vec();
             put_record(&mut datagram, &part.header, part.payload);
             self.socket.send_to(&datagram, relay)?;
         }
-        self.sequence = self.sequence.wrapping_add(1);
         Ok(())
     }
 

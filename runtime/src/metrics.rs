@@ -10,6 +10,7 @@
 //! with `_total`. A name has one kind, unit and help text. Labels are closed sets: no client address, port, ufrag or
 //! session. A registry holds at most [`SERIES_MAX`] cells; one more works, but is not exported, and is counted.
 
+mod group;
 mod histogram;
 mod otlp;
 mod process;
@@ -19,6 +20,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+pub use group::{Figure, Group};
 pub use histogram::Histogram;
 pub use otlp::{Push, PushError};
 

@@ -14,6 +14,7 @@ pub mod ids;
 pub mod reassembly;
 pub mod record;
 pub mod regroup;
+pub mod sequence;
 pub mod stun;
 
 pub use ids::{ClientAddr, Owner, PopId, RegionId, Tag, TransceiverId};

@@ -5,6 +5,7 @@
 use std::ops::Range;
 
 use crate::record::{self, DATAGRAM_HEADER_LEN, DatagramKind, RecordHeader};
+use crate::sequence::Sequences;
 
 /// Why a record was not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -30,9 +31,10 @@ pub struct Regroup<D> {
     groups: Vec<Group<D>>,
     used: usize,
     destinations_max: usize,
+    sequences: Sequences<D>,
 }
 
-impl<D: Copy + PartialEq> Regroup<D> {
+impl<D: Copy + Ord> Regroup<D> {
     /// Keeps at most `destinations_max` destinations apart in one batch.
     #[must_use]
     pub const fn new(destinations_max: usize) -> Self {
@@ -40,11 +42,12 @@ impl<D: Copy + PartialEq> Regroup<D> {
             groups: Vec::new(),
             used: 0,
             destinations_max,
+            sequences: Sequences::new(),
         }
     }
 
-    /// Adds a record for `to`; no datagram becomes longer than `datagram_len_max`, header included. The sequence number is
-    /// left 0 for whoever sends the datagram.
+    /// Adds a record for `to`; no datagram becomes longer than `datagram_len_max`, header included. Datagrams to
+    /// one destination are numbered from 0, across batches.
     ///
     /// # Errors
     /// See [`RegroupError`]; the record is not taken then.
@@ -59,30 +62,27 @@ impl<D: Copy + PartialEq> Regroup<D> {
         if DATAGRAM_HEADER_LEN + record_len > datagram_len_max {
             return Err(RegroupError::Oversize);
         }
-        let group = self.group(to).ok_or(RegroupError::TooManyDestinations)?;
+        let index = self.group(to).ok_or(RegroupError::TooManyDestinations)?;
+        let group = self.groups.get_mut(index);
+        let group = group.ok_or(RegroupError::TooManyDestinations)?;
         let open_len = group.starts.last().map(|start| group.bytes.len() - start);
         if open_len.is_none_or(|len| len + record_len > datagram_len_max) {
             group.starts.push(group.bytes.len());
-            group
-                .bytes
-                .extend_from_slice(&record::datagram_header(DatagramKind::Records, 0));
+            let head = record::datagram_header(DatagramKind::Records, self.sequences.next(to));
+            group.bytes.extend_from_slice(&head);
         }
         record::put_record(&mut group.bytes, header, payload);
         Ok(())
     }
 
     /// A batch rarely has more than a few destinations: the last one used is looked at first, then all.
-    fn group(&mut self, to: D) -> Option<&mut Group<D>> {
+    fn group(&mut self, to: D) -> Option<usize> {
         let known = self
             .groups
             .iter()
             .take(self.used)
             .rposition(|group| group.to == to);
-        let index = match known {
-            Some(index) => index,
-            None => self.open(to)?,
-        };
-        self.groups.get_mut(index)
+        known.or_else(|| self.open(to))
     }
 
     fn open(&mut self, to: D) -> Option<usize> {
@@ -253,6 +253,28 @@ mod tests {
             Err(RegroupError::Oversize)
         );
         assert_eq!(drained(&mut regroup), [(0, 124, 1)]);
+    }
+
+    #[test]
+    fn datagrams_to_one_destination_are_numbered_across_batches() {
+        let mut regroup = Regroup::new(4);
+        let mut numbers = Vec::new();
+        for _ in 0..3 {
+            for to in [0, 1, 1] {
+                regroup.push(to, &header(), &[1; 100], 124).unwrap();
+            }
+            regroup.drain(|to, bytes, segment_bytes| {
+                for datagram in bytes.chunks(segment_bytes) {
+                    let (_, sequence, _) = record::open_datagram(datagram).unwrap();
+                    numbers.push((to, sequence));
+                }
+            });
+        }
+        let of = |wanted| {
+            let own = numbers.iter().filter(move |(to, _)| *to == wanted);
+            own.map(|(_, sequence)| *sequence).collect::<Vec<_>>()
+        };
+        assert_eq!((of(0), of(1)), (vec![0, 1, 2], vec![0, 1, 2, 3, 4, 5]));
     }
 
     #[test]

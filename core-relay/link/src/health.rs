@@ -15,6 +15,7 @@
 use std::time::{Duration, Instant};
 
 use topology::Link;
+use wire::sequence::{Arrivals, Receipts};
 
 use crate::reason::DownReason;
 
@@ -107,6 +108,11 @@ impl Health {
         self.jitter_us
     }
 
+    /// Datagrams of the peer that arrived, were lost, or came out of order.
+    pub(crate) const fn arrivals(&self) -> Arrivals {
+        self.sequence.receipts.arrivals()
+    }
+
     /// Share of the peer's datagrams that did not arrive, in parts per million.
     pub(crate) fn loss_ppm(&self) -> u32 {
         self.sequence.loss_ppm()
@@ -121,7 +127,8 @@ fn smooth(old: u32, sample: u32, weight: u32) -> u32 {
 /// Counts expected and received datagrams. QUIC removes duplicates, so a late one is simply received late.
 #[derive(Clone, Debug, Default)]
 struct Sequence {
-    highest: Option<u16>,
+    receipts: Receipts,
+    /// Expected and received.
     current: (u32, u32),
     windows: [(u32, u32); WINDOWS],
     next_window: usize,
@@ -129,15 +136,7 @@ struct Sequence {
 
 impl Sequence {
     fn received(&mut self, sequence: u16) {
-        let ahead = self
-            .highest
-            .map_or(1, |highest| sequence.wrapping_sub(highest).cast_signed());
-        if let Ok(ahead) = u16::try_from(ahead)
-            && ahead > 0
-        {
-            self.current.0 += u32::from(ahead);
-            self.highest = Some(sequence);
-        }
+        self.current.0 += u32::from(self.receipts.received(sequence));
         self.current.1 += 1;
     }
 

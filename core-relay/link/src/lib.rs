@@ -23,6 +23,7 @@ mod accept;
 mod congestion;
 mod connection;
 mod drive;
+mod figures;
 mod health;
 mod heartbeat;
 mod link;
@@ -34,6 +35,7 @@ mod tls;
 mod transport;
 
 pub use congestion::Congestion;
+pub use figures::{LINK_FIGURES, LinkFigure};
 pub use link::{LinkId, LinkStats};
 pub use links::{Allowed, LinkEvent, Links, LinksConfig, Target, Transmit};
 pub use reason::{DownCounts, DownReason, LinkDrop, LinkDrops};

@@ -7,6 +7,7 @@ use std::time::Instant;
 use bytes::{BufMut, BytesMut};
 use topology::Link;
 use wire::record::{self, DATAGRAM_HEADER_LEN, DatagramKind, RecordHeader};
+use wire::sequence::Arrivals;
 
 use crate::connection::{LinkConnection, Refused};
 use crate::health::Health;
@@ -42,6 +43,8 @@ pub struct LinkStats {
     pub loss_ppm: u32,
     /// Loss from us to the peer, as the peer last said.
     pub peer_loss_ppm: u32,
+    /// Datagrams of the peer that arrived, were lost, or came out of order, heartbeats included.
+    pub arrivals: Arrivals,
     /// How often it came up.
     pub ups: u64,
     /// Datagrams of records handed to QUIC.
@@ -82,6 +85,8 @@ pub(crate) struct LinkState {
     open: BytesMut,
     open_records: u64,
     queue: SendQueue,
+    /// Of connections before the present one.
+    earlier_arrivals: Arrivals,
     ups: u64,
     datagrams_sent: u64,
     pub(crate) datagrams_received: u64,
@@ -122,6 +127,7 @@ impl LinkState {
             open: BytesMut::new(),
             open_records: 0,
             queue: SendQueue::of(link),
+            earlier_arrivals: Arrivals::default(),
             ups: 0,
             datagrams_sent: 0,
             datagrams_received: 0,
@@ -141,6 +147,7 @@ impl LinkState {
     ) {
         self.connection = Some(index);
         self.attached_at = now;
+        self.earlier_arrivals = self.arrivals();
         self.health = Health::new(link, now);
         self.next_ping = now;
         self.peer_draining = false;
@@ -255,6 +262,10 @@ impl LinkState {
         }
     }
 
+    fn arrivals(&self) -> Arrivals {
+        self.earlier_arrivals.plus(self.health.arrivals())
+    }
+
     pub(crate) fn wants_to_send(&self) -> bool {
         !self.queue.is_empty()
     }
@@ -273,6 +284,7 @@ impl LinkState {
             jitter_us: self.health.jitter_us(),
             loss_ppm: self.health.loss_ppm(),
             peer_loss_ppm: self.peer_loss_ppm,
+            arrivals: self.arrivals(),
             ups: self.ups,
             datagrams_sent: self.datagrams_sent,
             datagrams_received: self.datagrams_received,

@@ -94,3 +94,11 @@ impl Relay {
 pub struct Source {
     owner: wire::Owner,
 }
+
+impl Source {
+    /// Which transceiver of the region it is.
+    #[must_use]
+    pub const fn transceiver(self) -> wire::TransceiverId {
+        self.owner.transceiver
+    }
+}

@@ -1,9 +1,12 @@
 //! Every metric of the core relay, declared once. A worker keeps plain totals and publishes them a few times a second.
 
-use core_relay_link::{DownCounts, DownReason, LinkDrop, LinkDrops, LinkStats};
+use core_relay_link::{
+    DownCounts, DownReason, LINK_FIGURES, LinkDrop, LinkDrops, LinkFigure, LinkStats,
+};
 use core_relay_proto::DropReason;
 use core_relay_proto::verdict::Drops;
-use runtime::metrics::{Counter, Gauge, Registry};
+use runtime::metrics::{Counter, Figure, Group, Registry};
+use wire::sequence::Arrivals;
 
 /// Records and payload bytes of one direction.
 #[derive(Clone, Copy, Debug, Default)]
@@ -30,6 +33,7 @@ pub(crate) struct Metrics {
     downs: Vec<(DownReason, Counter)>,
     refused: Vec<(DownReason, Counter)>,
     link_send_failures: Counter,
+    transceivers: Group,
     links: Vec<LinkCells>,
 }
 
@@ -41,11 +45,7 @@ struct TrafficCells {
 struct LinkCells {
     pop: String,
     pop_worker: u8,
-    up: Gauge,
-    rtt_us: Gauge,
-    jitter_us: Gauge,
-    loss_ppm: Gauge,
-    peer_loss_ppm: Gauge,
+    cells: Group,
 }
 
 /// What a worker publishes.
@@ -57,6 +57,8 @@ pub(crate) struct Totals<'a> {
     pub(crate) downs: &'a DownCounts,
     pub(crate) refused: &'a DownCounts,
     pub(crate) link_send_failures: u64,
+    /// Datagrams of transceivers.
+    pub(crate) transceivers: Arrivals,
 }
 
 impl Metrics {
@@ -93,6 +95,7 @@ impl Metrics {
                 "Sends on the link socket that the kernel refused; QUIC sees them as loss.",
                 &[],
             ),
+            transceivers: registry.group(TRANSCEIVER_FIGURES, &[]),
             links: Vec::new(),
         }
     }
@@ -118,6 +121,12 @@ impl Metrics {
             counter.set_total(totals.refused.count(*reason));
         }
         self.link_send_failures.set_total(totals.link_send_failures);
+        let Arrivals {
+            received,
+            lost,
+            reordered,
+        } = totals.transceivers;
+        self.transceivers.set([received, lost, reordered]);
     }
 
     /// Publishes one link. Its cells are made when it is first seen; links are few and named by the topology.
@@ -137,7 +146,7 @@ impl Metrics {
     pub(crate) fn retire_links(&self, still_there: impl Fn(&str, u8) -> bool) {
         for cells in &self.links {
             if !still_there(&cells.pop, cells.pop_worker) {
-                cells.up.set_count(0);
+                cells.cells.retire();
             }
         }
     }
@@ -199,35 +208,43 @@ impl LinkCells {
             ("pop_worker", pop_worker.as_str()),
             ("worker", worker),
         ];
-        let gauge = |name, unit, help| registry.gauge(name, unit, help, &labels);
+        let figure = |figure: LinkFigure| Figure {
+            name: figure.core_relay,
+            unit: figure.unit,
+            help: figure.help,
+            rises: figure.rises,
+        };
         Self {
             pop: link.peer.to_string(),
             pop_worker: link.worker,
-            up: gauge("core_relay.link.up", "", "Whether the link is up."),
-            rtt_us: gauge("core_relay.link.rtt_us", "us", "Smoothed round-trip time."),
-            jitter_us: gauge(
-                "core_relay.link.jitter_us",
-                "us",
-                "Smoothed variation of the round-trip time.",
-            ),
-            loss_ppm: gauge(
-                "core_relay.link.loss_ppm",
-                "ppm",
-                "Loss from the PoP to the relay.",
-            ),
-            peer_loss_ppm: gauge(
-                "core_relay.link.peer_loss_ppm",
-                "ppm",
-                "Loss from the relay to the PoP.",
-            ),
+            cells: registry.group(LINK_FIGURES.map(figure), &labels),
         }
     }
 
     fn set(&self, link: &LinkStats) {
-        self.up.set_count(u64::from(link.up_since.is_some()));
-        self.rtt_us.set_count(u64::from(link.rtt_us));
-        self.jitter_us.set_count(u64::from(link.jitter_us));
-        self.loss_ppm.set_count(u64::from(link.loss_ppm));
-        self.peer_loss_ppm.set_count(u64::from(link.peer_loss_ppm));
+        self.cells
+            .set(LINK_FIGURES.map(|figure| (figure.read)(link)));
     }
 }
+
+/// By the sequence numbers that each transceiver gives the datagrams it sends to this worker.
+const TRANSCEIVER_FIGURES: [Figure; 3] = [
+    Figure {
+        name: "core_relay.transceivers.datagrams_arrived",
+        unit: "{datagram}",
+        help: "Datagrams of transceivers that arrived.",
+        rises: true,
+    },
+    Figure {
+        name: "core_relay.transceivers.datagrams_lost",
+        unit: "{datagram}",
+        help: "Datagrams of transceivers that did not arrive within the 127 after them.",
+        rises: true,
+    },
+    Figure {
+        name: "core_relay.transceivers.datagrams_reordered",
+        unit: "{datagram}",
+        help: "Datagrams of transceivers that arrived after later ones.",
+        rises: true,
+    },
+];

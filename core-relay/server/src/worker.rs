@@ -25,7 +25,9 @@ use runtime::poll::{Poller, Waker};
 use runtime::udp::{BindOptions, GRO_SLOT_BYTES, RecvBatch, UdpSocket, send_segments};
 use runtime::watch::Heart;
 use topology::{CoreRelay, Region};
+use wire::TransceiverId;
 use wire::record::{DatagramKind, RecordHeader, Records, open_datagram};
+use wire::sequence::ReceiptsBySender;
 
 use crate::egress::Egress;
 use crate::metrics::{Metrics, Totals, Traffic};
@@ -62,6 +64,7 @@ pub(crate) struct Worker {
     pops: Pops,
     relay: Relay,
     egress: Egress,
+    receipts: ReceiptsBySender<TransceiverId>,
     up: Traffic,
     down: Traffic,
     drops: Drops,
@@ -114,6 +117,7 @@ impl Worker {
             pops,
             relay: Relay::new(region),
             egress: Egress::of(region, link),
+            receipts: ReceiptsBySender::new(),
             up: Traffic::default(),
             down: Traffic::default(),
             drops: Drops::default(),
@@ -269,6 +273,7 @@ impl Worker {
                 relay: &self.relay,
                 pops: &self.pops,
                 links: &mut self.links,
+                receipts: &mut self.receipts,
                 traffic: &mut self.down,
                 drops: &mut self.drops,
             };
@@ -370,6 +375,7 @@ impl Worker {
             downs: self.links.downs(),
             refused: self.links.refused(),
             link_send_failures: self.link_send_failures,
+            transceivers: self.receipts.arrivals(),
         });
         let mut links = Vec::new();
         for link in self.links.all_stats() {
@@ -409,6 +415,7 @@ struct DownlinkPath<'a> {
     relay: &'a Relay,
     pops: &'a Pops,
     links: &'a mut Links,
+    receipts: &'a mut ReceiptsBySender<TransceiverId>,
     traffic: &'a mut Traffic,
     drops: &'a mut Drops,
 }
@@ -417,10 +424,11 @@ impl DownlinkPath<'_> {
     /// An error means that the datagram, or its rest, is of no use.
     fn forward(&mut self, from: SocketAddr, datagram: &[u8]) -> Result<(), DropReason> {
         let source = self.relay.handle_source(from)?;
-        let (kind, _, body) = open_datagram(datagram).map_err(|_| DropReason::BadRecord)?;
+        let (kind, sequence, body) = open_datagram(datagram).map_err(|_| DropReason::BadRecord)?;
         if kind != DatagramKind::Records {
             return Err(DropReason::UnexpectedKind);
         }
+        self.receipts.received(source.transceiver(), sequence);
         for record in Records::new(body) {
             let record = record.map_err(|_| DropReason::BadRecord)?;
             match self.relay.handle_downlink(source, &record.header) {

@@ -121,6 +121,38 @@ fn records_cross_both_ways_regrouped() {
 }
 
 #[test]
+fn loss_and_disorder_between_transceivers_and_the_relay_are_counted() {
+    let mut net = Net::new(1);
+    net.start();
+    let (t1, t2) = (net.transceiver(1), net.transceiver(2));
+    // Of the first, three are missing and two change places; of the second, none.
+    let all = (0..400u16).filter(|sequence| !(200..203).contains(sequence));
+    let swapped = all.map(|sequence| match sequence {
+        100 => 101,
+        101 => 100,
+        other => other,
+    });
+    let records = |sequence| {
+        let mut out = datagram_header(DatagramKind::Records, sequence).to_vec();
+        put_record(&mut out, &header(1), b"down");
+        out
+    };
+    for sequence in swapped {
+        t1.send_to(&records(sequence), net.record_address())
+            .unwrap();
+        t2.send_to(&records(sequence / 2), net.record_address())
+            .unwrap();
+    }
+    let figure = |name| {
+        net.metric(&format!(
+            "firsthop_core_relay_transceivers_datagrams_{name}"
+        ))
+    };
+    until("figures", || figure("arrived") == 794.0);
+    assert_eq!((figure("lost"), figure("reordered")), (3.0, 1.0));
+}
+
+#[test]
 fn uplink_that_must_not_pass_is_dropped_for_its_reason() {
     let mut net = Net::new(2);
     net.start();

@@ -1,9 +1,11 @@
 //! Every metric of the PoP, declared once. A worker keeps plain totals and publishes them a few times a second.
 
-use core_relay_link::{DownCounts, DownReason, LinkDrop, LinkDrops, LinkStats};
+use core_relay_link::{
+    DownCounts, DownReason, LINK_FIGURES, LinkDrop, LinkDrops, LinkFigure, LinkStats,
+};
 use pop_proto::verdict::Drops;
 use pop_proto::{DropReason, Stats};
-use runtime::metrics::{Counter, Gauge, Registry};
+use runtime::metrics::{Counter, Figure, Gauge, Group, Registry};
 
 /// Packets and bytes of one direction.
 #[derive(Clone, Copy, Debug, Default)]
@@ -45,11 +47,7 @@ struct TrafficCells {
 struct LinkCells {
     relay: String,
     relay_worker: u8,
-    up: Gauge,
-    rtt_us: Gauge,
-    jitter_us: Gauge,
-    loss_ppm: Gauge,
-    peer_loss_ppm: Gauge,
+    cells: Group,
 }
 
 /// What a worker publishes.
@@ -163,7 +161,7 @@ impl Metrics {
     pub(crate) fn retire_links(&self, still_there: impl Fn(&str, u8) -> bool) {
         for cells in &self.links {
             if !still_there(&cells.relay, cells.relay_worker) {
-                cells.up.set_count(0);
+                cells.cells.retire();
             }
         }
     }
@@ -238,35 +236,21 @@ impl LinkCells {
             ("worker", worker.as_str()),
             ("relay_worker", relay_worker.as_str()),
         ];
-        let gauge = |name, unit, help| registry.gauge(name, unit, help, &labels);
+        let figure = |figure: LinkFigure| Figure {
+            name: figure.pop,
+            unit: figure.unit,
+            help: figure.help,
+            rises: figure.rises,
+        };
         Self {
             relay: link.peer.to_string(),
             relay_worker: link.worker,
-            up: gauge("pop.link.up", "", "Whether the link is up."),
-            rtt_us: gauge("pop.link.rtt_us", "us", "Smoothed round-trip time."),
-            jitter_us: gauge(
-                "pop.link.jitter_us",
-                "us",
-                "Smoothed variation of the round-trip time.",
-            ),
-            loss_ppm: gauge(
-                "pop.link.loss_ppm",
-                "ppm",
-                "Loss from the relay to the PoP.",
-            ),
-            peer_loss_ppm: gauge(
-                "pop.link.peer_loss_ppm",
-                "ppm",
-                "Loss from the PoP to the relay.",
-            ),
+            cells: registry.group(LINK_FIGURES.map(figure), &labels),
         }
     }
 
     fn set(&self, link: &LinkStats) {
-        self.up.set_count(u64::from(link.up_since.is_some()));
-        self.rtt_us.set_count(u64::from(link.rtt_us));
-        self.jitter_us.set_count(u64::from(link.jitter_us));
-        self.loss_ppm.set_count(u64::from(link.loss_ppm));
-        self.peer_loss_ppm.set_count(u64::from(link.peer_loss_ppm));
+        self.cells
+            .set(LINK_FIGURES.map(|figure| (figure.read)(link)));
     }
 }

@@ -6,17 +6,20 @@ use core_relay_proto::DropReason;
 use core_relay_proto::verdict::Drops;
 use runtime::udp::{SendBatch, UdpSocket};
 use wire::record::{self, DATAGRAM_HEADER_LEN, DatagramKind, RecordHeader};
+use wire::sequence::Sequences;
 
 use super::{SEND_SLOTS, send_singles};
 
 pub(crate) struct Single {
     sends: SendBatch,
+    sequences: Sequences<SocketAddr>,
 }
 
 impl Single {
     pub(super) fn new(datagram_len_max: usize) -> Self {
         Self {
             sends: SendBatch::new(SEND_SLOTS, datagram_len_max),
+            sequences: Sequences::new(),
         }
     }
 
@@ -32,9 +35,10 @@ impl Single {
             send_singles(&mut self.sends, socket, drops);
         }
         let len = DATAGRAM_HEADER_LEN + header.encoded_len() + payload.len();
+        let sequence = self.sequences.next(to);
         let pushed = self.sends.push_with(to, len, |slot| {
             let (head, mut body) = slot.split_at_mut(DATAGRAM_HEADER_LEN);
-            head.copy_from_slice(&record::datagram_header(DatagramKind::Records, 0));
+            head.copy_from_slice(&record::datagram_header(DatagramKind::Records, sequence));
             record::put_record(&mut body, header, payload);
         });
         // There is room for another datagram, so this is about its size.
@@ -67,8 +71,8 @@ mod tests {
         let mut batch = RecvBatch::new(128, 2048);
         assert_eq!(batch.recv(&to).unwrap(), usize::from(many));
         for (fill, (_, datagram)) in (0..).zip(batch.iter()) {
-            let (kind, _, body) = open_datagram(datagram).unwrap();
-            assert_eq!(kind, DatagramKind::Records);
+            let (kind, sequence, body) = open_datagram(datagram).unwrap();
+            assert_eq!((kind, sequence), (DatagramKind::Records, u16::from(fill)));
             let records: Vec<_> = Records::new(body).map(Result::unwrap).collect();
             let (header, payload) = (header(), &[fill; 160][..]);
             assert_eq!(records, [Record { header, payload }]);

@@ -15,6 +15,7 @@ use transceiver_proto::{
 use wire::hint::{KeyRing, Minute};
 use wire::reassembly::{Reassembled, Reassembler};
 use wire::record::{DatagramKind, Record, Records, open_datagram};
+use wire::sequence::ReceiptsBySender;
 use wire::{ClientAddr, Owner};
 
 use crate::engine::egress::Egress;
@@ -48,6 +49,8 @@ pub(crate) struct Core {
     /// Packets the reassembler gave up, as far as they are counted.
     given_up: u64,
     pub(crate) relays: Relays,
+    /// By record address.
+    pub(crate) receipts: ReceiptsBySender<SocketAddr>,
     pub(crate) egress: Egress,
     pub(crate) factory: PeerFactory,
     pub(crate) random: Random,
@@ -134,6 +137,7 @@ impl Core {
             reassembler: Reassembler::new(REASSEMBLY_MAX, REASSEMBLY_TTL, seed("reassembly")?),
             given_up: 0,
             relays: Relays::new(topology, region),
+            receipts: ReceiptsBySender::new(),
             egress: Egress::new(owner, topology.network.link.datagram_len_max()),
             factory: PeerFactory::new()?,
             random,
@@ -159,10 +163,11 @@ impl Core {
             self.drops.count(DropReason::UnknownRelay);
             return;
         }
-        let Ok((DatagramKind::Records, _, body)) = open_datagram(datagram) else {
+        let Ok((DatagramKind::Records, sequence, body)) = open_datagram(datagram) else {
             self.drops.count(DropReason::BadRecord);
             return;
         };
+        self.receipts.received(from, sequence);
         for record in Records::new(body) {
             let Ok(record) = record else {
                 self.drops.count(DropReason::BadRecord);

@@ -1,6 +1,6 @@
 //! Every metric of the engine, declared once. The engine keeps plain totals and publishes them a few times a second.
 
-use runtime::metrics::{Counter, Gauge, Registry};
+use runtime::metrics::{Counter, Figure, Gauge, Group, Registry};
 use transceiver_proto::DropReason;
 
 use crate::engine::core::{Core, Ended};
@@ -11,6 +11,7 @@ pub(crate) struct Metrics {
     rtp: [Counter; 2],
     rtp_lost: Counter,
     messages: [Counter; 2],
+    relays: Group,
     drops: Vec<(DropReason, Counter)>,
     ended: [Counter; 6],
     end_records: Counter,
@@ -59,6 +60,7 @@ impl Metrics {
                 "{message}",
                 "Data-channel messages from clients, and to them.",
             ),
+            relays: registry.group(RELAY_FIGURES, &[]),
             drops: drops(registry),
             ended: Ended::default()
                 .by_reason()
@@ -97,6 +99,9 @@ impl Metrics {
         };
         set(&self.packets, [core.packets_in, core.egress.packets]);
         set(&self.bytes, [core.bytes_in, core.egress.bytes]);
+        let relays = core.receipts.arrivals();
+        self.relays
+            .set([relays.received, relays.lost, relays.reordered]);
         let media = &core.media;
         set(&self.rtp, [media.rtp_in, media.rtp_out]);
         self.rtp_lost.set_total(media.rtp_lost);
@@ -127,3 +132,25 @@ fn drops(registry: &Registry) -> Vec<(DropReason, Counter)> {
     };
     DropReason::ALL.iter().map(drop).collect()
 }
+
+/// By the sequence numbers that each worker of a core relay gives the datagrams it sends here.
+const RELAY_FIGURES: [Figure; 3] = [
+    Figure {
+        name: "transceiver.core_relays.datagrams_arrived",
+        unit: "{datagram}",
+        help: "Datagrams of core relays that arrived.",
+        rises: true,
+    },
+    Figure {
+        name: "transceiver.core_relays.datagrams_lost",
+        unit: "{datagram}",
+        help: "Datagrams of core relays that did not arrive within the 127 after them.",
+        rises: true,
+    },
+    Figure {
+        name: "transceiver.core_relays.datagrams_reordered",
+        unit: "{datagram}",
+        help: "Datagrams of core relays that arrived after later ones.",
+        rises: true,
+    },
+];
