@@ -11,7 +11,7 @@ use lab::process::Usage;
 use lab::raw::{Forger, ICE_CHARACTERS, RawClient, Request};
 use lab::wait;
 use lab::whip::{Session, bare_offer};
-use pop_proto::{DropReason, Flows, FlowsConfig, Now, Routes, Uplink};
+use pop_proto::{DropReason, Flows, FlowsConfig, Now, Routes, Source, Uplink};
 use runtime::clock;
 use wire::hint::{Hint, KeyId, KeyRing, Minute, UFRAG_LEN};
 use wire::{ClientAddr, Owner, RegionId, TransceiverId};
@@ -71,6 +71,7 @@ fn ten_million_forged_hints_make_no_flow() {
     let config = FlowsConfig {
         flows_max: 1 << 16,
         hash_seed: 7,
+        recovery: None,
     };
     let mut flows = Flows::new(config, start);
     let now = Now {
@@ -93,7 +94,8 @@ fn ten_million_forged_hints_make_no_flow() {
                 .into(),
         );
         let check = Request::check([0; 12], &ufrag);
-        let verdict = flows.handle_uplink(&routes, client, check.bytes(), now);
+        let verdict =
+            flows.handle_uplink(&routes, Source { client, ingress: 0 }, check.bytes(), now);
         assert!(
             matches!(
                 verdict,

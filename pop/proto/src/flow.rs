@@ -1,5 +1,6 @@
-//! One flow: the soft state a PoP keeps for one client address. Small, because there may be a million.
+//! One flow: the soft state a PoP keeps for one client address. One cache line, because there may be a million.
 
+use std::hash::{Hash, Hasher};
 use std::net::{IpAddr, Ipv6Addr};
 
 use wire::{ClientAddr, Owner};
@@ -16,10 +17,14 @@ impl Tick {
     pub(crate) const fn since(self, earlier: Self) -> u32 {
         self.0.saturating_sub(earlier.0)
     }
+
+    pub(crate) const fn after(self, ticks: u32) -> Self {
+        Self(self.0.saturating_add(ticks))
+    }
 }
 
 /// A client address packed into 18 bytes: IPv4 as its mapped form.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FlowKey {
     ip: [u8; 16],
     port: u16,
@@ -38,13 +43,65 @@ impl FlowKey {
     }
 }
 
+impl Hash for FlowKey {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u128(u128::from_ne_bytes(self.ip));
+        state.write_u16(self.port);
+    }
+}
+
 /// How far a flow has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
     /// A hint claimed it; only Binding requests pass.
-    Tentative,
+    Tentative {
+        /// Names the share of the hint that made it.
+        hint: u32,
+    },
+    /// The flow cache named its owner, who has not been heard yet; everything passes.
+    Recovered,
     /// Its owner has answered; everything passes.
-    Committed,
+    Committed {
+        /// When the flow cache is to be told next.
+        store_due: Tick,
+    },
+    /// Its owner said that the session is over. Nothing passes; what that owner still has under way makes no flow.
+    Ended,
+}
+
+impl State {
+    /// Its owner has just answered; the flow cache does not know.
+    pub(crate) const COMMITTED: Self = Self::Committed { store_due: Tick(0) };
+
+    /// Whether packets other than Binding requests pass.
+    pub(crate) const fn passes(self) -> bool {
+        match self {
+            Self::Recovered | Self::Committed { .. } => true,
+            Self::Tentative { .. } | Self::Ended => false,
+        }
+    }
+}
+
+/// A set of ingress addresses of one PoP, by index. A topology has 16 at most.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Ingresses(u16);
+
+impl Ingresses {
+    pub(crate) const fn contains(self, ingress: u8) -> bool {
+        self.0 & Self::bit(ingress) != 0
+    }
+
+    pub(crate) const fn with(self, ingress: u8) -> Self {
+        Self(self.0 | Self::bit(ingress))
+    }
+
+    pub(crate) fn iter(self) -> impl Iterator<Item = u8> {
+        (0..16).filter(move |ingress| self.contains(*ingress))
+    }
+
+    const fn bit(ingress: u8) -> u16 {
+        if ingress < 16 { 1 << ingress } else { 0 }
+    }
 }
 
 /// A second owner of a committed address.
@@ -60,10 +117,23 @@ pub(crate) struct Second {
     pub(crate) barred: bool,
 }
 
+impl Second {
+    const fn new(owner: Owner, now: Tick) -> Self {
+        Self {
+            owner,
+            since: now,
+            heard: now,
+            barred: false,
+        }
+    }
+}
+
 /// The soft state for one client address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Flow {
     pub(crate) key: FlowKey,
+    /// Ingress addresses under which the flow cache knows the flow.
+    pub(crate) stored_at: Ingresses,
     pub(crate) state: State,
     pub(crate) owner: Owner,
     /// When the client or the owner last sent something that passed.
@@ -75,26 +145,42 @@ pub(crate) struct Flow {
 
 /// A tentative flow that its owner has not answered by then is gone.
 pub(crate) const TENTATIVE_TTL: u32 = 5 * TICKS_PER_S;
+/// A recovered flow whose owner has sent nothing down by then is gone.
+pub(crate) const RECOVERED_TTL: u32 = 10 * TICKS_PER_S;
 /// A committed flow idle in both directions for so long is gone. Consent checks come every few seconds (RFC 7675 §5.1).
 pub(crate) const COMMITTED_IDLE: u32 = 60 * TICKS_PER_S;
+/// So long after its end a flow is remembered as ended: far longer than packets and answers are under way.
+pub(crate) const ENDED_TTL: u32 = 5 * TICKS_PER_S;
 /// An owner that sent nothing down for so long has lost a shared address to the other one.
 pub(crate) const OWNER_IDLE: u32 = 10 * TICKS_PER_S;
 /// Two owners share an address at most so long; for as long again the second stays barred.
 pub(crate) const SHARED_MAX: u32 = 30 * TICKS_PER_S;
 
 impl Flow {
+    pub(crate) const fn new(key: FlowKey, state: State, owner: Owner, now: Tick) -> Self {
+        Self {
+            key,
+            stored_at: Ingresses(0),
+            state,
+            owner,
+            seen: now,
+            heard: now,
+            second: None,
+        }
+    }
+
     pub(crate) const fn expired(&self, now: Tick) -> bool {
-        let idle = now.since(self.seen);
         match self.state {
-            State::Tentative => idle > TENTATIVE_TTL,
-            State::Committed => idle > COMMITTED_IDLE,
+            State::Tentative { .. } => now.since(self.seen) > TENTATIVE_TTL,
+            State::Recovered => now.since(self.heard) > RECOVERED_TTL,
+            State::Committed { .. } => now.since(self.seen) > COMMITTED_IDLE,
+            State::Ended => now.since(self.seen) > ENDED_TTL,
         }
     }
 
     /// Whether `owner` holds this flow, alone or as the second.
     pub(crate) fn is_owned_by(&self, owner: Owner) -> bool {
-        self.state == State::Committed
-            && (self.owner == owner || self.second_owner() == Some(owner))
+        self.state.passes() && (self.owner == owner || self.second_owner() == Some(owner))
     }
 
     /// The second owner while it gets copies.
@@ -111,9 +197,8 @@ impl Flow {
         };
         if now.since(self.heard) > OWNER_IDLE && second.heard > self.heard {
             // A barred one too: its bar protects an owner that still answers.
-            self.owner = second.owner;
-            self.heard = second.heard;
-            self.second = None;
+            let second = *second;
+            self.succeed(second);
         } else if second.barred {
             if now.since(second.since) > 2 * SHARED_MAX {
                 self.second = None;
@@ -125,29 +210,37 @@ impl Flow {
         }
     }
 
-    /// `owner` no longer serves the address. Returns whether nobody does.
-    pub(crate) fn ended_by(&mut self, owner: Owner) -> bool {
-        if self.owner != owner {
-            if self.second.is_some_and(|second| second.owner == owner) {
-                self.second = None;
-            }
-            return false;
-        }
-        let Some(second) = self.second.take() else {
-            return true;
-        };
+    /// The second owner is the only one from here on.
+    fn succeed(&mut self, second: Second) {
         self.owner = second.owner;
         self.heard = second.heard;
-        false
+        self.second = None;
+        self.state = State::COMMITTED;
     }
 
     /// The owner sent something down that only an authenticated client gets.
     pub(crate) fn heard_from(&mut self, owner: Owner, now: Tick) {
-        if self.state == State::Tentative {
-            self.state = State::Committed;
-            self.owner = owner;
-            self.heard = now;
-        } else if self.owner == owner {
+        match self.state {
+            State::Tentative { .. } | State::Ended => {
+                self.state = State::COMMITTED;
+                self.owner = owner;
+                self.heard = now;
+                self.second = None;
+            }
+            State::Recovered => {
+                // The cache named another one: it keeps its copies for as long as a second owner does.
+                self.second = (self.owner != owner).then(|| Second::new(self.owner, now));
+                self.state = State::COMMITTED;
+                self.owner = owner;
+                self.heard = now;
+            }
+            State::Committed { .. } => self.committed_heard_from(owner, now),
+        }
+        self.seen = now;
+    }
+
+    fn committed_heard_from(&mut self, owner: Owner, now: Tick) {
+        if self.owner == owner {
             self.heard = now;
         } else if let Some(second) = self.second.as_mut() {
             // A third owner waits until the second has gone.
@@ -155,13 +248,39 @@ impl Flow {
                 second.heard = now;
             }
         } else {
-            self.second = Some(Second {
-                owner,
-                since: now,
-                heard: now,
-                barred: false,
-            });
+            self.second = Some(Second::new(owner, now));
         }
-        self.seen = now;
+    }
+
+    /// `owner` says that its session with this client is over. A second owner goes on.
+    pub(crate) fn end(&mut self, owner: Owner, now: Tick) {
+        let second = self.second.filter(|second| second.owner != owner);
+        match (self.owner == owner, second) {
+            (true, Some(second)) if self.state.passes() => self.succeed(second),
+            (true, _) => {
+                self.state = State::Ended;
+                self.second = None;
+                self.seen = now;
+            }
+            (false, second) => self.second = second,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flow_is_one_cache_line() {
+        assert_eq!(size_of::<Flow>(), 64);
+        assert_eq!(size_of::<Option<Flow>>(), 64);
+    }
+
+    #[test]
+    fn sixteen_ingresses_are_told_apart() {
+        let set = Ingresses::default().with(0).with(15).with(16);
+        assert_eq!(set.iter().collect::<Vec<_>>(), [0, 15]);
+        assert!(!set.contains(16), "no topology has that many");
     }
 }

@@ -1,16 +1,24 @@
-//! The flow table of one PoP worker and the rules a packet meets there.
+//! The flow table of one PoP worker and the rules a packet meets there. Recovery through the flow cache hooks in where a packet
+//! finds no flow; how it holds and asks is `recovery`'s.
 
-use std::time::{Duration, Instant};
+mod cache;
+mod downlink;
+mod expiry;
+
+use std::time::Instant;
 
 use wire::hint::Minute;
-use wire::record::{HOPS_MAX, PAYLOAD_LEN_MAX, RecordHeader};
+use wire::record::PAYLOAD_LEN_MAX;
 use wire::stun::{self, Class, METHOD_BINDING, PacketKind};
 use wire::{ClientAddr, Owner};
 
+use crate::admission::{Admission, Refusal};
+use crate::command::Commands;
 use crate::flow::{Flow, FlowKey, State, TICKS_PER_S, Tick};
+use crate::recovery::{Recovery, RecoveryConfig, Taken, Unknown};
 use crate::routes::{Claim, Routes};
 use crate::table::Table;
-use crate::verdict::{Downlink, DropReason, Uplink};
+use crate::verdict::{DropReason, Uplink};
 
 /// Bounds of one worker's table.
 #[derive(Clone, Copy, Debug)]
@@ -19,16 +27,9 @@ pub struct FlowsConfig {
     pub flows_max: u32,
     /// Seed of the index hash; must be unpredictable, because clients choose their ports.
     pub hash_seed: u64,
+    /// With a flow cache: how it is used. Without one nothing is held and no command is given.
+    pub recovery: Option<RecoveryConfig>,
 }
-
-/// Of `flows_max`, the share tentative flows may take: one in this many.
-const TENTATIVE_SHARE: u32 = 4;
-/// How often the expiry hand moves.
-const SWEEP_INTERVAL: Duration = Duration::from_millis(20);
-/// Moves the hand needs to pass over the whole table.
-const SWEEP_STEPS: usize = 64;
-/// Slots the hand passes at least.
-const SWEEP_MIN: usize = 64;
 
 /// The moment a batch was received: one clock reading for all its packets.
 #[derive(Clone, Copy, Debug)]
@@ -39,10 +40,19 @@ pub struct Now {
     pub minute: Minute,
 }
 
+/// A client, and the ingress address of the PoP (by index) that it speaks to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Source {
+    /// The client.
+    pub client: ClientAddr,
+    /// The ingress.
+    pub ingress: u8,
+}
+
 /// Figures of one table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
-    /// Flows that exist.
+    /// Flows that exist; ended ones, which are remembered for a few seconds, are not among them.
     pub flows: u64,
     /// Of them, tentative ones.
     pub tentative: u64,
@@ -50,39 +60,54 @@ pub struct Stats {
     pub created: u64,
     /// Flows made so far by a downlink record.
     pub learned: u64,
+    /// Flows made so far by an answer of the flow cache.
+    pub recovered: u64,
+    /// Flows not made by a downlink record or an answer, because the table was full.
+    pub unlearned: u64,
+    /// Flows ended so far by their owner.
+    pub ended: u64,
     /// Flows that expired so far.
     pub expired: u64,
-    /// Flows whose owner ended them so far.
-    pub ended: u64,
+    /// Questions asked so far.
+    pub questions: u64,
+    /// Answers that nobody waited for, so far.
+    pub late_answers: u64,
+    /// Commands refused so far because their queue was full. A store is said again later.
+    pub commands_refused: u64,
+    /// Questions open.
+    pub open_questions: u64,
+    /// Packets held.
+    pub held_packets: u64,
 }
 
 /// The flows of one worker.
 pub struct Flows {
     table: Table,
-    tentative_max: u32,
+    admission: Admission,
+    recovery: Option<Recovery>,
+    commands: Commands,
     epoch: Instant,
     sweep_at: Option<Instant>,
     draining: bool,
-    created: u64,
-    learned: u64,
-    expired: u64,
-    ended: u64,
+    totals: Stats,
 }
 
 impl Flows {
     /// An empty table.
     #[must_use]
     pub fn new(config: FlowsConfig, now: Instant) -> Self {
+        let seed = config.hash_seed;
         Self {
-            table: Table::new(config.flows_max, config.hash_seed),
-            tentative_max: (config.flows_max / TENTATIVE_SHARE).max(1),
+            table: Table::new(config.flows_max, seed),
+            admission: Admission::new(config.flows_max, seed),
+            recovery: config
+                .recovery
+                .map(|recovery| Recovery::new(recovery, seed, now)),
+            commands: Commands::new(config.recovery.is_some()),
             epoch: now,
             sweep_at: None,
             draining: false,
-            created: 0,
-            learned: 0,
-            expired: 0,
-            ended: 0,
+            totals: Stats::default(),
         }
     }
 
@@ -95,34 +120,45 @@ impl Flows {
     pub fn handle_uplink(
         &mut self,
         routes: &Routes,
-        from: ClientAddr,
+        from: Source,
         packet: &[u8],
         now: Now,
     ) -> Uplink {
         if packet.len() > PAYLOAD_LEN_MAX {
             return Uplink::Drop(DropReason::TooLong);
         }
+        let arrival = self.arrival(from, now);
         let verdict = match PacketKind::of(packet) {
-            PacketKind::Stun => self.uplink_stun(routes, from, packet, now),
-            PacketKind::Dtls | PacketKind::Rtp => self.uplink_other(from, now, DropReason::NoFlow),
+            PacketKind::Stun => self.uplink_stun(routes, arrival, packet, now),
+            PacketKind::Dtls | PacketKind::Rtp => self.uplink_media(routes, arrival, packet, now),
             PacketKind::Other if packet.is_empty() => Err(DropReason::Empty),
-            PacketKind::Other => self.uplink_other(from, now, DropReason::NoFlow),
+            PacketKind::Other => self.uplink_other(arrival, DropReason::NoFlow),
         };
         verdict.unwrap_or_else(Uplink::Drop)
+    }
+
+    fn arrival(&self, source: Source, now: Now) -> Arrival {
+        let key = FlowKey::new(source.client);
+        Arrival {
+            source,
+            hash: self.table.hash(&key),
+            key,
+            tick: self.tick(now.instant),
+        }
     }
 
     fn uplink_stun(
         &mut self,
         routes: &Routes,
-        from: ClientAddr,
+        from: Arrival,
         packet: &[u8],
         now: Now,
     ) -> Result<Uplink, DropReason> {
         let Ok(header) = stun::parse(packet) else {
-            return self.uplink_other(from, now, DropReason::StunMalformed);
+            return self.uplink_other(from, DropReason::StunMalformed);
         };
         if header.class != Class::Request || header.method != METHOD_BINDING {
-            return self.uplink_other(from, now, DropReason::NoFlow);
+            return self.uplink_media(routes, from, packet, now);
         }
         let ufrag = header
             .local_ufrag()
@@ -130,11 +166,11 @@ impl Flows {
         let claim = match routes.claim(ufrag) {
             // A session may outlive its key. The owner of a committed address knows the ufrag and checks integrity.
             Err(unknown @ DropReason::HintUnknownKey) => {
-                return self.uplink_other(from, now, unknown).map_err(|_| unknown);
+                return self.uplink_other(from, unknown).map_err(|_| unknown);
             }
             claim => claim?,
         };
-        self.uplink_claim(routes, from, claim, now)?;
+        self.uplink_claim(routes, from, claim, ufrag, now)?;
         Ok(Uplink::Forward {
             owner: claim.owner,
             also: None,
@@ -145,40 +181,42 @@ impl Flows {
     fn uplink_claim(
         &mut self,
         routes: &Routes,
-        from: ClientAddr,
+        from: Arrival,
         claim: Claim,
+        ufrag: &[u8],
         now: Now,
     ) -> Result<(), DropReason> {
-        let key = FlowKey::new(from);
-        let tick = self.tick(now.instant);
-        let Some(slot) = self.live_slot(&key, tick) else {
-            routes.source(from)?;
-            return self.create_tentative(routes, key, claim, now);
+        let live = self.live_slot(&from);
+        let flow = live.and_then(|slot| Some((slot, self.table.get(slot)?)));
+        let Some((slot, flow)) = flow.filter(|(_, flow)| flow.state != State::Ended) else {
+            routes.source(from.source.client)?;
+            return self.create_tentative(routes, from, live, claim, ufrag, now);
         };
-        let owned = self
-            .table
-            .get(slot)
-            .is_some_and(|flow| flow.is_owned_by(claim.owner));
+        let owned = flow.is_owned_by(claim.owner);
         if !owned && !routes.admits(&claim, now.minute) {
             return Err(DropReason::HintExpired);
         }
-        self.table.update(slot, |flow| {
-            if flow.state == State::Tentative && flow.owner != claim.owner {
-                // The latest claim wins: nothing but Binding requests has passed yet.
+        let tick = from.tick;
+        self.update(slot, |flow| match flow.state {
+            // The latest claim wins: nothing but Binding requests has passed yet.
+            State::Tentative { .. } => {
                 flow.owner = claim.owner;
                 flow.seen = tick;
-            } else if owned {
-                flow.seen = tick;
             }
+            State::Recovered | State::Committed { .. } if owned => flow.seen = tick,
+            State::Recovered | State::Committed { .. } | State::Ended => {}
         });
         Ok(())
     }
 
+    /// `ended` is the slot of a flow of the same address that is only remembered.
     fn create_tentative(
         &mut self,
         routes: &Routes,
-        key: FlowKey,
+        from: Arrival,
+        ended: Option<u32>,
         claim: Claim,
+        ufrag: &[u8],
         now: Now,
     ) -> Result<(), DropReason> {
         if self.draining {
@@ -187,169 +225,132 @@ impl Flows {
         if !routes.admits(&claim, now.minute) {
             return Err(DropReason::HintExpired);
         }
-        if self.table.is_full() {
+        if ended.is_none() && self.table.is_full() {
             return Err(DropReason::TableFull);
         }
-        if self.table.tentative() >= self.tentative_max {
-            return Err(DropReason::TentativeFull);
+        let hint = self.admission.hint(ufrag);
+        self.admission
+            .take(hint, self.table.census().tentative)
+            .map_err(|refusal| match refusal {
+                Refusal::Tentative => DropReason::TentativeFull,
+                Refusal::Hint => DropReason::TentativeHint,
+            })?;
+        if let Some(ended) = ended {
+            self.table.remove(ended);
         }
-        let tick = self.tick(now.instant);
-        self.insert(
-            Flow {
-                key,
-                state: State::Tentative,
-                owner: claim.owner,
-                seen: tick,
-                heard: tick,
-                second: None,
-            },
-            now,
-        );
-        self.created += 1;
+        self.insert(from, State::Tentative { hint }, claim.owner, now);
+        self.totals.created += 1;
         Ok(())
     }
 
     /// Everything but a Binding request passes only on a committed flow.
-    fn uplink_other(
-        &mut self,
-        from: ClientAddr,
-        now: Now,
-        unknown: DropReason,
-    ) -> Result<Uplink, DropReason> {
-        let tick = self.tick(now.instant);
-        let slot = self.live_slot(&FlowKey::new(from), tick).ok_or(unknown)?;
-        let verdict = self.table.update(slot, |flow| {
-            if flow.state == State::Tentative {
-                return Err(DropReason::NotCommitted);
+    fn uplink_other(&mut self, from: Arrival, unknown: DropReason) -> Result<Uplink, DropReason> {
+        let slot = self.live_slot(&from).ok_or(unknown)?;
+        let verdict = self.update(slot, |flow| match flow.state {
+            State::Tentative { .. } => Err(DropReason::NotCommitted),
+            State::Ended => Err(DropReason::Ended),
+            State::Recovered | State::Committed { .. } => {
+                flow.settle(from.tick);
+                flow.seen = from.tick;
+                Ok(Uplink::Forward {
+                    owner: flow.owner,
+                    also: flow.second_owner(),
+                })
             }
-            flow.settle(tick);
-            flow.seen = tick;
-            Ok(Uplink::Forward {
-                owner: flow.owner,
-                also: flow.second_owner(),
-            })
         });
         verdict.unwrap_or(Err(unknown))
     }
 
-    /// Decides on a downlink record that is already whole. The caller has checked tag and ingress.
-    pub fn handle_downlink(&mut self, header: &RecordHeader, payload: &[u8], now: Now) -> Downlink {
-        if header.hops > HOPS_MAX {
-            return Downlink::Drop(DropReason::HopLimit);
-        }
-        let tick = self.tick(now.instant);
-        let key = FlowKey::new(header.client);
-        match self.live_slot(&key, tick) {
-            Some(slot) => self.downlink_known(slot, header.owner, payload, tick),
-            None => self.downlink_unknown(key, header.owner, payload, now),
-        }
-        Downlink::Deliver
-    }
-
-    fn downlink_known(&mut self, slot: u32, owner: Owner, payload: &[u8], tick: Tick) {
-        self.table.update(slot, |flow| {
-            let settled = flow.state == State::Committed && flow.owner == owner;
-            if settled || proves_authenticated(payload) {
-                flow.heard_from(owner, tick);
+    /// DTLS, RTP, STUN answers and indications: what a client in the middle of a call sends. If it has no flow here,
+    /// the flow cache may know it.
+    fn uplink_media(
+        &mut self,
+        routes: &Routes,
+        from: Arrival,
+        packet: &[u8],
+        now: Now,
+    ) -> Result<Uplink, DropReason> {
+        match self.uplink_other(from, DropReason::NoFlow) {
+            Err(DropReason::NoFlow | DropReason::NotCommitted) if self.recovery.is_some() => {
+                self.hold(routes, from, packet, now)
             }
-        });
-    }
-
-    /// The backbone is authenticated and a transceiver sends only to addresses that proved themselves, so the
-    /// record tells a PoP that has just restarted whose client this is.
-    fn downlink_unknown(&mut self, key: FlowKey, owner: Owner, payload: &[u8], now: Now) {
-        if self.table.is_full() || !proves_authenticated(payload) {
-            return;
+            verdict => verdict,
         }
-        let tick = self.tick(now.instant);
-        self.insert(
-            Flow {
-                key,
-                state: State::Committed,
-                owner,
-                seen: tick,
-                heard: tick,
-                second: None,
-            },
-            now,
-        );
-        self.learned += 1;
     }
 
-    /// An end record: the owner no longer serves the client. Nothing is sent to the client.
-    pub fn handle_end(&mut self, header: &RecordHeader, now: Now) {
-        let tick = self.tick(now.instant);
-        let Some(slot) = self.live_slot(&FlowKey::new(header.client), tick) else {
-            return;
-        };
-        let over = self
+    fn insert(&mut self, from: Arrival, state: State, owner: Owner, now: Now) -> u32 {
+        let flow = Flow::new(from.key, state, owner, from.tick);
+        self.schedule_sweep(now.instant);
+        self.table.insert(from.hash, flow)
+    }
+
+    /// Changes a flow. A hint gets its place back when its flow is tentative no more.
+    fn update<R>(&mut self, slot: u32, change: impl FnOnce(&mut Flow) -> R) -> Option<R> {
+        let (before, after, result) = self.table.update(slot, change)?;
+        if let State::Tentative { hint } = before
+            && !matches!(after, State::Tentative { .. })
+        {
+            self.admission.release(hint);
+        }
+        Some(result)
+    }
+
+    /// Removes a flow; returns the state it was in.
+    fn remove(&mut self, slot: u32) -> Option<State> {
+        let state = self.table.remove(slot)?.state;
+        if let State::Tentative { hint } = state {
+            self.admission.release(hint);
+        }
+        Some(state)
+    }
+
+    /// The slot of a flow that has not expired. One that has is begun anew.
+    fn live_slot(&mut self, from: &Arrival) -> Option<u32> {
+        let slot = self.table.find(from.hash, &from.key)?;
+        if self
             .table
-            .update(slot, |flow| flow.ended_by(header.owner))
-            .unwrap_or(false);
-        if over {
-            self.table.remove(slot);
-            self.ended += 1;
-        }
-    }
-
-    fn insert(&mut self, flow: Flow, now: Now) {
-        self.table.insert(flow);
-        self.sweep_at.get_or_insert(now.instant + SWEEP_INTERVAL);
-    }
-
-    /// The slot of a flow that has not expired. One that has stays for the hand, or is begun anew in place.
-    fn live_slot(&mut self, key: &FlowKey, tick: Tick) -> Option<u32> {
-        let slot = self.table.find(key)?;
-        if self.table.get(slot).is_some_and(|flow| flow.expired(tick)) {
-            self.table.remove(slot);
-            self.expired += 1;
+            .get(slot)
+            .is_some_and(|flow| flow.expired(from.tick))
+        {
+            self.expire(slot);
             return None;
         }
         Some(slot)
     }
 
-    /// Moves the expiry hand by one bounded step when it is due.
-    pub fn handle_timeout(&mut self, now: Now) {
-        if self.sweep_at.is_none_or(|at| at > now.instant) {
-            return;
-        }
-        let tick = self.tick(now.instant);
-        let budget = (self.table.slots() / SWEEP_STEPS).max(SWEEP_MIN);
-        self.expired += self.table.expire(budget, tick);
-        self.sweep_at = (self.table.len() > 0).then(|| now.instant + SWEEP_INTERVAL);
-    }
-
-    /// When [`Self::handle_timeout`] is due next.
-    #[must_use]
-    pub const fn poll_timeout(&self) -> Option<Instant> {
-        self.sweep_at
-    }
-
     /// Figures for metrics and `/state`.
     #[must_use]
     pub fn stats(&self) -> Stats {
+        let census = self.table.census();
+        let recovery = self.recovery.as_ref();
         Stats {
-            flows: self.table.len() as u64,
-            tentative: u64::from(self.table.tentative()),
-            created: self.created,
-            learned: self.learned,
-            expired: self.expired,
-            ended: self.ended,
+            flows: u64::from(self.table.len() - census.ended),
+            tentative: u64::from(census.tentative),
+            open_questions: recovery.map_or(0, |recovery| recovery.open_questions().into()),
+            held_packets: recovery.map_or(0, |recovery| recovery.held_packets().into()),
+            ..self.totals
         }
     }
 
+    /// Bytes taken from the allocator for flows: slots, index, and the count of hints. Grows with the flows.
+    #[must_use]
+    pub fn memory_bytes(&self) -> usize {
+        self.table.bytes() + self.admission.bytes()
+    }
+
     fn tick(&self, now: Instant) -> Tick {
-        let tenths = now.saturating_duration_since(self.epoch).as_millis()
-            / (1000 / u128::from(TICKS_PER_S));
+        let since = now.saturating_duration_since(self.epoch);
+        let tenths = since.as_secs() * u64::from(TICKS_PER_S)
+            + u64::from(since.subsec_millis() / (1000 / TICKS_PER_S));
         Tick(u32::try_from(tenths).unwrap_or(u32::MAX))
     }
 }
 
-/// Whether a payload is one a transceiver sends only to an address that proved itself: a Binding success, or
-/// anything that is not STUN. An error response proves nothing.
-fn proves_authenticated(payload: &[u8]) -> bool {
-    match PacketKind::of(payload) {
-        PacketKind::Stun => stun::parse(payload).is_ok_and(|header| header.class == Class::Success),
-        PacketKind::Dtls | PacketKind::Rtp | PacketKind::Other => true,
-    }
+/// A packet's client with what is worked out once: key, hash, time.
+#[derive(Clone, Copy)]
+struct Arrival {
+    source: Source,
+    key: FlowKey,
+    hash: u64,
+    tick: Tick,
 }

@@ -7,7 +7,7 @@ use wire::hint::{Hint, KeyId, KeyRing, Minute};
 use wire::record::RecordHeader;
 use wire::{ClientAddr, Owner, RegionId, Tag, TransceiverId};
 
-use crate::flows::{Flows, FlowsConfig, Now};
+use crate::flows::{Flows, FlowsConfig, Now, Source};
 use crate::routes::Routes;
 use crate::verdict::Uplink;
 
@@ -28,6 +28,7 @@ pub fn flows(topology: &Topology, start: Instant, input: &[u8]) {
         FlowsConfig {
             flows_max: FLOWS_MAX,
             hash_seed: 1,
+            recovery: None,
         },
         start,
     );
@@ -40,6 +41,7 @@ pub fn flows(topology: &Topology, start: Instant, input: &[u8]) {
             return;
         };
         let from = ClientAddr::new(([192, 0, 2, client % 24], 4000).into());
+        let source = source(from);
         let owner = Owner {
             region: RegionId(1),
             transceiver: TransceiverId(u32::from(which % 3) + 1),
@@ -65,14 +67,14 @@ pub fn flows(topology: &Topology, start: Instant, input: &[u8]) {
                     [action, client, rest],
                 );
                 let request = binding_request(ufrag.as_bytes());
-                let verdict = flows.handle_uplink(&routes, from, &request, now);
+                let verdict = flows.handle_uplink(&routes, source, &request, now);
                 assert!(
                     !matches!(verdict, Uplink::Forward { owner: to, .. } if to != owner),
                     "a Binding request is routed by its own hint"
                 );
             }
             1 => {
-                flows.handle_uplink(&routes, from, step, now);
+                flows.handle_uplink(&routes, source, step, now);
             }
             2 => {
                 flows.handle_downlink(&header, &[128, rest], now);
@@ -85,6 +87,10 @@ pub fn flows(topology: &Topology, start: Instant, input: &[u8]) {
         assert!(stats.flows <= u64::from(FLOWS_MAX), "the table is bounded");
         assert!(stats.tentative <= stats.flows, "tentative flows are flows");
     }
+}
+
+const fn source(client: ClientAddr) -> Source {
+    Source { client, ingress: 0 }
 }
 
 /// A Binding request with only a USERNAME, as a PoP sees it.

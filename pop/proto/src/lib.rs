@@ -14,13 +14,19 @@
 
 #![forbid(unsafe_code)]
 
+mod admission;
+pub mod command;
 mod flow;
 pub mod flows;
 pub mod fuzz;
+mod index;
+pub mod recovery;
 pub mod routes;
 mod table;
 pub mod verdict;
 
-pub use flows::{Flows, FlowsConfig, Now, Stats};
+pub use command::{Answer, Command};
+pub use flows::{Flows, FlowsConfig, Now, Source, Stats};
+pub use recovery::{RecoveryConfig, Released};
 pub use routes::Routes;
 pub use verdict::{Downlink, DropReason, Uplink};

@@ -60,6 +60,12 @@ impl Routes {
         })
     }
 
+    /// Whether this owner exists as far as a PoP can tell.
+    pub(crate) fn knows(&self, owner: Owner) -> bool {
+        self.cluster(owner.region)
+            .is_some_and(|cluster| cluster.addr_of(owner.transceiver).is_some())
+    }
+
     fn cluster(&self, region: RegionId) -> Option<&TransceiverCluster> {
         self.regions
             .iter()

@@ -12,6 +12,8 @@ pub enum Uplink {
         /// Second owner of the same address, for a bounded time.
         also: Option<Owner>,
     },
+    /// Kept for a moment while the flow cache is asked whose client this is: it comes back by `Flows::next_released`.
+    Hold,
     /// Drop it.
     Drop(DropReason),
 }
@@ -54,12 +56,30 @@ wire::drop_reasons! {
     TableFull = "table_full",
     /// The share of the table that tentative flows may take is full.
     TentativeFull = "tentative_full",
+    /// The few tentative flows that one hint may have at a time are taken.
+    TentativeHint = "tentative_hint",
     /// The PoP is draining and takes no new client.
     Draining = "draining",
     /// Not a Binding request, and the address has no flow.
     NoFlow = "no_flow",
     /// Not a Binding request, and the flow is still tentative.
     NotCommitted = "not_committed",
+    /// The owner has just said that the session of this address is over.
+    Ended = "ended",
+    /// The flow cache does not know the address: it said so, or did a moment ago.
+    Uncached = "uncached",
+    /// The flow cache did not answer in time, or cannot be asked.
+    Unanswered = "unanswered",
+    /// As many questions to the flow cache are open as may be.
+    QuestionsFull = "questions_full",
+    /// Too many questions for clients of one prefix.
+    QuestionPrefixRate = "question_prefix_rate",
+    /// Too many questions at all.
+    QuestionRate = "question_rate",
+    /// As many packets of this client are held as may be.
+    HoldClientFull = "hold_client_full",
+    /// As many packets are held as may be.
+    HoldFull = "hold_full",
     /// No link to the owner's region is up.
     LinkDown = "link_down",
     /// The link's send buffer was full: the oldest datagram went.

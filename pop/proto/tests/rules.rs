@@ -11,7 +11,7 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use pop_proto::fuzz::binding_request;
-use pop_proto::{Downlink, DropReason, Flows, FlowsConfig, Now, Routes, Uplink};
+use pop_proto::{Downlink, DropReason, Flows, FlowsConfig, Now, Routes, Source, Uplink};
 use topology::Topology;
 use wire::hint::{Hint, KeyId, KeyRing, Minute};
 use wire::record::{HOPS_MAX, RecordHeader};
@@ -49,6 +49,7 @@ impl World {
                 FlowsConfig {
                     flows_max,
                     hash_seed: 42,
+                    recovery: None,
                 },
                 instant,
             ),
@@ -74,7 +75,8 @@ impl World {
         self.up(from, &binding_request(&ufrag))
     }
 
-    fn up(&mut self, from: ClientAddr, packet: &[u8]) -> Uplink {
+    fn up(&mut self, client: ClientAddr, packet: &[u8]) -> Uplink {
+        let from = Source { client, ingress: 0 };
         self.flows
             .handle_uplink(&self.routes, from, packet, self.now)
     }
@@ -453,7 +455,13 @@ fn an_end_record_of_the_owner_ends_the_flow() {
     world.end(B, client(1));
     assert_eq!(world.up(client(1), RTP), to(A), "not from another owner");
     world.end(A, client(1));
-    assert_eq!(world.up(client(1), RTP), dropped(DropReason::NoFlow));
+    assert_eq!(world.up(client(1), RTP), dropped(DropReason::Ended));
+    world.down(A, client(1), RTP);
+    assert_eq!(
+        world.up(client(1), RTP),
+        dropped(DropReason::Ended),
+        "what was under way does not bring it back"
+    );
     world.end(A, client(1));
     let stats = world.flows.stats();
     assert_eq!((stats.flows, stats.ended, stats.expired), (0, 1, 0));
@@ -477,6 +485,8 @@ fn an_end_record_leaves_a_shared_address_to_the_other_owner() {
         world.end(ends, client(1));
         assert_eq!(world.up(client(1), RTP), to(stays));
         world.end(stays, client(1));
+        assert_eq!(world.up(client(1), RTP), dropped(DropReason::Ended));
+        world.pass(Duration::from_secs(6));
         assert_eq!(world.up(client(1), RTP), dropped(DropReason::NoFlow));
     }
 }

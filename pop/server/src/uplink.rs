@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use core_relay_link::Links;
 use pop_proto::verdict::Drops;
-use pop_proto::{DropReason, Flows, Now, Routes, Uplink};
+use pop_proto::{DropReason, Flows, Now, Routes, Source, Uplink};
 use wire::record::RecordHeader;
 use wire::{ClientAddr, Tag};
 
@@ -24,8 +24,12 @@ pub(crate) struct UplinkPath<'a> {
 
 impl UplinkPath<'_> {
     pub(crate) fn forward(&mut self, client: ClientAddr, packet: &[u8], at: Now) {
-        let (owner, also) = match self.flows.handle_uplink(self.routes, client, packet, at) {
+        let ingress = self.tag.ingress;
+        let from = Source { client, ingress };
+        let (owner, also) = match self.flows.handle_uplink(self.routes, from, packet, at) {
             Uplink::Forward { owner, also } => (owner, also),
+            // It comes back by `Flows::next_released`.
+            Uplink::Hold => return,
             Uplink::Drop(reason) => {
                 self.totals.drops.count(reason);
                 return;

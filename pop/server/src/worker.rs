@@ -101,6 +101,7 @@ impl Worker {
         let flows = FlowsConfig {
             flows_max: pop.flows_max,
             hash_seed: seed::number()?,
+            recovery: None,
         };
         Ok(Self {
             name: context.name.clone(),

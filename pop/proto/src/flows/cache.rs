@@ -1,0 +1,206 @@
+//! Where flows meet the flow cache: what is stored and forgotten, who is asked about, and what an answer does.
+//!
+//! A flow is stored when its owner has been heard, and again while it is heard: packets of a client alone keep no entry
+//! alive, so an entry of a session that is over is never renewed.
+
+use wire::{ClientAddr, Owner};
+
+use super::{Arrival, Flows, Now, Source, Taken, Unknown};
+use crate::command::{Answer, Command};
+use crate::flow::{State, TICKS_PER_S};
+use crate::recovery::Released;
+use crate::routes::Routes;
+use crate::verdict::{DropReason, Uplink};
+
+/// An entry is stored again after this part of the time it lives.
+const REFRESH_PART: u32 = 3;
+
+impl Flows {
+    /// What the flow cache is to be told or asked, oldest first. Take them after each input.
+    pub fn next_command(&mut self) -> Option<Command> {
+        self.commands.pop()
+    }
+
+    /// A packet that was held and whose time has come, with its verdict. Take them after each input.
+    pub fn next_released(&mut self) -> Option<Released<'_>> {
+        self.recovery.as_mut()?.next_released()
+    }
+
+    /// The flow cache has answered. An answer that nobody waits for, because it comes late or the flow has committed
+    /// meanwhile, changes nothing.
+    pub fn handle_answer(
+        &mut self,
+        routes: &Routes,
+        client: ClientAddr,
+        ingress: u8,
+        answer: Answer,
+        now: Now,
+    ) {
+        let from = self.arrival(Source { client, ingress }, now);
+        let Some(recovery) = &mut self.recovery else {
+            return;
+        };
+        let Some(question) = recovery.question(from.hash, &from.key, ingress) else {
+            self.totals.late_answers += 1;
+            return;
+        };
+        let refusal = match answer {
+            Answer::Owner(owner) if question.ended == Some(owner) => DropReason::Ended,
+            Answer::Owner(owner) if routes.knows(owner) => {
+                return self.recover(from, owner, now);
+            }
+            // Of a topology that is no more.
+            Answer::Owner(_) | Answer::Unknown => DropReason::Uncached,
+            Answer::Unavailable => DropReason::Unanswered,
+        };
+        recovery.refuse(from.hash, &from.key, refusal, now.instant);
+    }
+
+    fn recover(&mut self, from: Arrival, owner: Owner, now: Now) {
+        let refusal = match self.live_slot(&from) {
+            Some(slot) => {
+                let refused = self.update(slot, |flow| match flow.state {
+                    State::Ended if flow.owner == owner => Some(DropReason::Ended),
+                    State::Tentative { .. } | State::Ended => {
+                        *flow =
+                            crate::flow::Flow::new(from.key, State::Recovered, owner, from.tick);
+                        None
+                    }
+                    State::Recovered | State::Committed { .. } => None,
+                });
+                refused.flatten()
+            }
+            None if self.table.is_full() => {
+                self.totals.unlearned += 1;
+                Some(DropReason::TableFull)
+            }
+            None => {
+                self.insert(from, State::Recovered, owner, now);
+                None
+            }
+        };
+        let Some(recovery) = &mut self.recovery else {
+            return;
+        };
+        if let Some(reason) = refusal {
+            recovery.refuse(from.hash, &from.key, reason, now.instant);
+            return;
+        }
+        self.totals.recovered += 1;
+        let verdict = Uplink::Forward { owner, also: None };
+        recovery.close(from.hash, &from.key, verdict);
+    }
+
+    /// A packet of a client that has no flow which lets it pass.
+    pub(super) fn hold(
+        &mut self,
+        routes: &Routes,
+        from: Arrival,
+        packet: &[u8],
+        now: Now,
+    ) -> Result<Uplink, DropReason> {
+        let Source { client, ingress } = from.source;
+        routes.source(client)?;
+        let Some(recovery) = &mut self.recovery else {
+            return Err(DropReason::NoFlow);
+        };
+        let unknown = Unknown {
+            client,
+            key: from.key,
+            hash: from.hash,
+            ingress,
+        };
+        let may_ask = !self.commands.is_full();
+        let verdict = match recovery.hold(unknown, packet, may_ask, now.instant)? {
+            Taken::Held => Uplink::Hold,
+            Taken::Ask(verdict) => {
+                self.command(Command::Ask { client, ingress });
+                self.totals.questions += 1;
+                verdict
+            }
+        };
+        self.schedule_sweep(now.instant);
+        Ok(verdict)
+    }
+
+    /// The flow has an owner that answers: nobody needs to be asked.
+    pub(super) fn release_to_owner(&mut self, slot: u32, to: Arrival) {
+        let (Some(recovery), Some(flow)) = (&mut self.recovery, self.table.get(slot)) else {
+            return;
+        };
+        let verdict = Uplink::Forward {
+            owner: flow.owner,
+            also: flow.second_owner(),
+        };
+        recovery.close(to.hash, &to.key, verdict);
+    }
+
+    /// Stores a committed flow when it is due or the client came to another ingress, now that `heard` has been heard: if it
+    /// is the owner, and not a second one.
+    pub(super) fn keep_stored(&mut self, slot: u32, to: Arrival, heard: Owner) {
+        let Some(recovery) = &self.recovery else {
+            return;
+        };
+        let Source { client, ingress } = to.source;
+        let Some((owner, known, due)) = self.table.get(slot).and_then(|flow| match flow.state {
+            State::Committed { store_due } => Some((flow.owner, flow.stored_at, store_due)),
+            State::Tentative { .. } | State::Recovered | State::Ended => None,
+        }) else {
+            return;
+        };
+        let wanted = known.with(ingress);
+        if owner != heard || (wanted == known && to.tick < due) {
+            return;
+        }
+        let ttl_s = u32::try_from(recovery.config().ttl.as_secs()).unwrap_or(u32::MAX);
+        let next = to
+            .tick
+            .after((ttl_s.saturating_mul(TICKS_PER_S) / REFRESH_PART).max(1));
+        let mut stored = true;
+        for ingress in wanted.iter() {
+            if to.tick >= due || !known.contains(ingress) {
+                stored &= self.command(Command::Store {
+                    client,
+                    ingress,
+                    owner,
+                });
+            }
+        }
+        // What found no place is due at the next packet.
+        if stored {
+            self.update(slot, |flow| {
+                flow.stored_at = wanted;
+                if to.tick >= due {
+                    flow.state = State::Committed { store_due: next };
+                }
+            });
+        }
+    }
+
+    /// Deletes what the cache knows of `owner` having this client.
+    pub(super) fn forget_stored(&mut self, to: Arrival, owner: Owner) {
+        let Some(recovery) = &mut self.recovery else {
+            return;
+        };
+        recovery.end(to.hash, &to.key, owner);
+        let Source { client, ingress } = to.source;
+        let slot = self.table.find(to.hash, &to.key);
+        let known = slot
+            .and_then(|slot| self.table.get(slot))
+            .map(|flow| flow.stored_at);
+        for ingress in known.unwrap_or_default().with(ingress).iter() {
+            self.command(Command::Forget {
+                client,
+                ingress,
+                owner,
+            });
+        }
+    }
+
+    /// Whether there was a place in the queue.
+    fn command(&mut self, command: Command) -> bool {
+        let fits = self.commands.push(command);
+        self.totals.commands_refused += u64::from(!fits);
+        fits
+    }
+}
