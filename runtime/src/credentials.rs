@@ -7,6 +7,8 @@
 //! hint.keys    keys of hints, see wire::hint::KeyRing       required
 //! admin.token  one line; without it admin verbs are refused optional
 //! whip.secret  HS256 key; with it WHIP needs a bearer token optional
+//! redis.user, redis.password   one line each: who a PoP is to the Redis of its failover group     optional
+//! redis.ca.pem  certificates that group's Redis is trusted by; ca.pem when absent                 optional
 //! ```
 //!
 //! A value that exists is whole: key and certificate belong together. Secrets show in no `Debug`.
@@ -25,13 +27,26 @@ use subtle::ConstantTimeEq as _;
 use wire::hint::{KeyRing, KeyRingError};
 
 /// Names of the files, in the order they are read.
-pub const FILES: [&str; 6] = [CA, CERT, KEY, HINT_KEYS, ADMIN_TOKEN, WHIP_SECRET];
+pub const FILES: [&str; 9] = [
+    CA,
+    CERT,
+    KEY,
+    HINT_KEYS,
+    ADMIN_TOKEN,
+    WHIP_SECRET,
+    REDIS_USER,
+    REDIS_PASSWORD,
+    REDIS_CA,
+];
 const CA: &str = "ca.pem";
 const CERT: &str = "cert.pem";
 const KEY: &str = "key.pem";
 const HINT_KEYS: &str = "hint.keys";
 const ADMIN_TOKEN: &str = "admin.token";
 const WHIP_SECRET: &str = "whip.secret";
+const REDIS_USER: &str = "redis.user";
+const REDIS_PASSWORD: &str = "redis.password";
+const REDIS_CA: &str = "redis.ca.pem";
 
 /// Largest file read, in bytes.
 const FILE_BYTES_MAX: u64 = 1 << 20;
@@ -55,9 +70,22 @@ pub struct Credentials {
     pub admin_token: Option<Secret>,
     /// Verifies tokens of WHIP requests; without it they need none.
     pub whip_secret: Option<Secret>,
+    /// What Redis needs to know and to be known by.
+    pub redis: RedisCredentials,
     /// When the node's certificate ends, in seconds since the Unix epoch.
     pub expires_unix_s: u64,
     dir: PathBuf,
+}
+
+/// Who a node is to Redis, and whom it trusts there.
+#[derive(Clone, Debug)]
+pub struct RedisCredentials {
+    /// ACL user; the default user when absent.
+    pub user: Option<Secret>,
+    /// Its password; without one there is no authentication.
+    pub password: Option<Secret>,
+    /// Certificates that end a trusted chain: those of `redis.ca.pem`, else those of `ca.pem`.
+    pub ca: Arc<[CertificateDer<'static>]>,
 }
 
 /// A private key that no log shows.
@@ -136,6 +164,9 @@ pub enum Problem {
     /// The token is not one a client could send in a header, or is easily guessed.
     #[error("expected one line of at least {ADMIN_TOKEN_CHARS_MIN} characters without spaces")]
     WeakToken,
+    /// Empty, more than a line, or characters no client sends.
+    #[error("expected one line of visible characters")]
+    NotALine,
     /// Too short for HS256.
     #[error("{0} bytes, at least {WHIP_SECRET_BYTES_MIN} are needed")]
     ShortSecret(usize),
@@ -183,13 +214,16 @@ impl Credentials {
         let whip_secret = read_optional(dir, WHIP_SECRET)
             .and_then(|bytes| bytes.map(|bytes| whip_secret(&bytes)).transpose())
             .map_err(at(WHIP_SECRET))?;
+        let ca: Arc<[_]> = ca.into();
+        let redis = redis(dir, &ca)?;
         Ok(Self {
-            ca: ca.into(),
+            ca,
             chain: chain.into(),
             key: PrivateKey(Arc::new(key)),
             hint_keys: Arc::new(hint_keys),
             admin_token,
             whip_secret,
+            redis,
             expires_unix_s,
             dir: dir.to_owned(),
         })
@@ -213,7 +247,11 @@ fn read(dir: &Path, name: &str) -> Result<Vec<u8>, Problem> {
     regular_file(&path)?;
     let file = File::open(&path)?;
     let metadata = file.metadata()?;
-    if matches!(name, KEY | HINT_KEYS | ADMIN_TOKEN | WHIP_SECRET) && metadata.mode() & 0o004 != 0 {
+    if matches!(
+        name,
+        KEY | HINT_KEYS | ADMIN_TOKEN | WHIP_SECRET | REDIS_PASSWORD
+    ) && metadata.mode() & 0o004 != 0
+    {
         tracing::warn!(file = %path.display(), "everybody on this machine can read this secret: chmod o-r");
     }
     let mut bytes = Vec::new();
@@ -283,6 +321,37 @@ fn whip_secret(bytes: &[u8]) -> Result<Secret, Problem> {
         return Err(Problem::ShortSecret(bytes.len()));
     }
     Ok(Secret(bytes.into()))
+}
+
+fn redis(
+    dir: &Path,
+    ca: &Arc<[CertificateDer<'static>]>,
+) -> Result<RedisCredentials, CredentialsError> {
+    let at = |name: &str| {
+        let path = dir.join(name);
+        move |problem| CredentialsError { path, problem }
+    };
+    let line_of = |name: &str| {
+        read_optional(dir, name)
+            .and_then(|text| text.map(|text| line(&text)).transpose())
+            .map_err(at(name))
+    };
+    let own_ca = read_optional(dir, REDIS_CA)
+        .and_then(|pem| pem.map(|pem| certificates(&pem)).transpose())
+        .map_err(at(REDIS_CA))?;
+    Ok(RedisCredentials {
+        user: line_of(REDIS_USER)?,
+        password: line_of(REDIS_PASSWORD)?,
+        ca: own_ca.map_or_else(|| Arc::clone(ca), Into::into),
+    })
+}
+
+fn line(bytes: &[u8]) -> Result<Secret, Problem> {
+    let text = text_of(bytes)?.trim();
+    let visible = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_graphic());
+    visible
+        .then(|| Secret(text.as_bytes().into()))
+        .ok_or(Problem::NotALine)
 }
 
 #[cfg(test)]

@@ -192,6 +192,15 @@ pub enum Problem {
         /// The name.
         name: String,
     },
+    /// A PoP names a failover group that does not exist.
+    #[error("no failover group is named `{name}`")]
+    UnknownFailoverGroup {
+        /// The name.
+        name: String,
+    },
+    /// TLS for some servers of a group and not for others.
+    #[error("redis:// and rediss:// in one group")]
+    RedisSchemes,
     /// A PoP names a region twice.
     #[error("region `{name}` is listed twice")]
     RegionListedTwice {

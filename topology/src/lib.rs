@@ -13,6 +13,7 @@
 
 mod check;
 pub mod error;
+pub mod failover;
 pub mod fuzz;
 mod lines;
 mod load;
@@ -21,6 +22,7 @@ mod schema;
 pub mod view;
 
 pub use error::{LoadError, LoadErrors, Problem};
+pub use failover::{FailoverGroup, RedisUrl};
 pub use load::{LINE_BYTES_MAX, TEXT_BYTES_MAX, load, to_yaml};
 pub use model::{
     CoreRelay, Datagrams, Link, Location, Network, Pop, Region, Signaling, Topology, Transceiver,

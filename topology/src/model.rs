@@ -4,6 +4,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
+use crate::failover::FailoverGroup;
 use ipnet::IpNet;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -21,6 +22,9 @@ pub struct Topology {
     /// Regions: where sessions are anchored.
     #[schemars(length(min = 1))]
     pub regions: Vec<Region>,
+    /// Groups of PoPs that can take over from each other, each with the Redis they keep flows in.
+    #[serde(default)]
+    pub failover_groups: Vec<FailoverGroup>,
     /// PoPs, in the order they are advertised until steering decides otherwise.
     #[schemars(length(min = 1))]
     pub pops: Vec<Pop>,
@@ -219,6 +223,9 @@ pub struct Pop {
     #[schemars(range(min = 1, max = 16_777_216))]
     #[serde(default = "default_flows_max")]
     pub flows_max: u32,
+    /// Failover group it belongs to, by name; without one a flow is known to this PoP alone.
+    #[serde(default)]
+    pub failover_group: Option<String>,
     /// Place, for people and for distance.
     #[serde(default)]
     pub location: Option<Location>,
@@ -388,6 +395,15 @@ impl Topology {
     #[must_use]
     pub fn pop_named(&self, name: &str) -> Option<&Pop> {
         self.pops.iter().find(|pop| pop.name == name)
+    }
+
+    /// The failover group a PoP belongs to.
+    #[must_use]
+    pub fn failover_group_of(&self, pop: &Pop) -> Option<&FailoverGroup> {
+        let name = pop.failover_group.as_ref()?;
+        self.failover_groups
+            .iter()
+            .find(|group| group.name == *name)
     }
 
     /// The core relay node of this name and its region.

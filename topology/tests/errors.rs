@@ -70,6 +70,11 @@ pops:
 type Case = (&'static str, &'static str, &'static str);
 
 const SHAPE: &[Case] = &[
+    (
+        "pops:",
+        "failover_groups:\n  - name: a\n    redis:\n      - redis://user:pass@r:1\npops:",
+        "43: failover_groups[0].redis: user and password belong in the credentials directory",
+    ),
     (BASE, "", "1: topology: the file is empty"),
     (
         BASE,
@@ -99,7 +104,7 @@ const SHAPE: &[Case] = &[
     (
         "version: 1",
         "version: 1\nregion: []",
-        "2: region: unknown key, expected one of version, network, regions, pops",
+        "2: region: unknown key, expected one of version, network, regions, failover_groups, pops",
     ),
     (
         "        address: 198.51.100.2",
@@ -175,6 +180,20 @@ const SHAPE: &[Case] = &[
 ];
 
 const MEANING: &[Case] = &[
+    (
+        "pops:",
+        "failover_groups:\n  - { name: a, redis: ['redis://r:1', 'rediss://r:2'], ttl_s: 59, lookup_max_ms: 4 }\n  - { name: a, redis: [] }\npops:",
+        "41: failover_groups[0].redis: redis:// and rediss:// in one group\n\
+         bad.yaml:41: failover_groups[0].ttl_s: 59 is outside 60..=3600\n\
+         bad.yaml:41: failover_groups[0].lookup_max_ms: 4 is outside 5..=1000\n\
+         bad.yaml:42: failover_groups[1].redis: 0 entries, 1..=16 are allowed\n\
+         bad.yaml:42: failover_groups[1].name: name `a` is taken by failover_groups[0].name",
+    ),
+    (
+        "    regions: [eu, us]\n",
+        "    failover_group: europe\n",
+        "44: pops[0].failover_group: no failover group is named `europe`",
+    ),
     // ranges
     (
         "version: 1",

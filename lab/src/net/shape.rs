@@ -63,6 +63,7 @@ impl Shape {
             version: 1,
             network: network(),
             regions: vec![region],
+            failover_groups: Vec::new(),
             pops: (1..=self.pops)
                 .map(|host| self.pop(host, ip(31, host)))
                 .collect(),
@@ -92,6 +93,7 @@ impl Shape {
             workers: self.workers,
             pin: false,
             flows_max: 1 << 16,
+            failover_group: None,
             location: None,
             admin: SocketAddr::new(address, 9100),
         }

@@ -25,6 +25,8 @@ fn identity_error(leaf: &Leaf<'_>, node: &str) -> String {
 fn a_whole_directory_loads_and_shows_no_secret() {
     let dir = Dir::with_credentials(&Ca::new(), &Leaf::of("pop-a"));
     dir.write("whip.secret", &"s".repeat(32));
+    dir.write("redis.user", "pops\n");
+    dir.write("redis.password", "rrrrrrrr\n");
     let credentials = Credentials::load(dir.path()).unwrap();
     credentials.check_identity("pop-a", NOW_S).unwrap();
     // 2999-01-01.
@@ -35,7 +37,9 @@ fn a_whole_directory_loads_and_shows_no_secret() {
     assert_eq!(credentials.whip_secret.clone().unwrap().expose().len(), 32);
     let shown = format!("{credentials:?}");
     assert!(shown.contains("PrivateKey(..)"), "{shown}");
-    for secret in [TOKEN, "ssss", "00010203"] {
+    assert_eq!(credentials.redis.user.clone().unwrap().expose(), b"pops");
+    assert_eq!(credentials.redis.ca, credentials.ca);
+    for secret in [TOKEN, "ssss", "rrrr", "00010203"] {
         assert!(!shown.contains(secret), "{shown}");
     }
 }
@@ -85,6 +89,17 @@ fn every_bad_file_is_one_line_that_names_it() {
             "0123456789abcdef\n",
             "whip.secret: 16 bytes, at least 32 are needed",
         ),
+        (
+            "redis.user",
+            "two\nlines",
+            "redis.user: expected one line of visible characters",
+        ),
+        (
+            "redis.password",
+            "\n",
+            "redis.password: expected one line of visible characters",
+        ),
+        ("redis.ca.pem", "", "redis.ca.pem: no certificate in it"),
     ];
     for (name, text, error) in cases {
         let dir = Dir::with_credentials(&ca, &Leaf::of("pop-a"));

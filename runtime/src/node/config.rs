@@ -8,7 +8,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use arc_swap::ArcSwap;
 use serde::Serialize;
-use topology::{CoreRelay, LoadErrors, Network, NodeRole, Pop, Region, Topology, Transceiver};
+use topology::{
+    CoreRelay, FailoverGroup, LoadErrors, Network, NodeRole, Pop, Region, Topology, Transceiver,
+};
 
 use crate::args::NodeArgs;
 use crate::clock;
@@ -198,6 +200,7 @@ pub(super) fn rendered(topology: &Topology, node: &str) -> Option<String> {
         node,
         network: &topology.network,
         pop: None,
+        failover_group: group_of(topology, node),
         core_relay: None,
         transceiver: None,
         regions: Vec::new(),
@@ -244,6 +247,8 @@ struct View<'a> {
     network: &'a Network,
     #[serde(skip_serializing_if = "Option::is_none")]
     pop: Option<&'a Pop>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    failover_group: Option<&'a FailoverGroup>,
     #[serde(skip_serializing_if = "Option::is_none")]
     core_relay: Option<&'a CoreRelay>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -297,6 +302,12 @@ fn settled(topology: &Topology, node: &str) -> serde_json::Map<String, serde_jso
     for free in ["regions", "location"] {
         fields.remove(free);
     }
+    if let Some(group) = group_of(topology, node)
+        && let Ok(serde_json::Value::Object(group)) = serde_json::to_value(group)
+    {
+        let named = |(field, value)| (format!("failover_group.{field}"), value);
+        fields.extend(group.into_iter().map(named));
+    }
     // Buffers and windows of links, and the length of datagrams towards transceivers, are sized once.
     if let Ok(serde_json::Value::Object(link)) = serde_json::to_value(&topology.network.link) {
         let named = |(field, value)| (format!("network.link.{field}"), value);
@@ -312,6 +323,10 @@ fn settled(topology: &Topology, node: &str) -> serde_json::Map<String, serde_jso
         fields.insert("transceivers.port".to_owned(), cluster.port.into());
     }
     fields
+}
+
+fn group_of<'a>(topology: &'a Topology, node: &str) -> Option<&'a FailoverGroup> {
+    topology.failover_group_of(topology.pop_named(node)?)
 }
 
 fn first_of(errors: &LoadErrors) -> String {

@@ -12,6 +12,7 @@ pub(super) fn check(topology: &Topology, findings: &mut Findings) {
     }
     region_names(topology, findings);
     node_names(topology, findings);
+    failover_groups(topology, findings);
     ids(topology, findings);
     for (i, pop) in topology.pops.iter().enumerate() {
         regions_of(&format!("pops[{i}].regions"), pop, topology, findings);
@@ -40,6 +41,25 @@ fn node_names(topology: &Topology, findings: &mut Findings) {
     }
     for (i, pop) in topology.pops.iter().enumerate() {
         names.take(format!("pops[{i}].name"), &pop.name, findings);
+    }
+}
+
+fn failover_groups(topology: &Topology, findings: &mut Findings) {
+    let mut names = Names::default();
+    for (i, group) in topology.failover_groups.iter().enumerate() {
+        names.take(format!("failover_groups[{i}].name"), &group.name, findings);
+    }
+    for (i, pop) in topology.pops.iter().enumerate() {
+        if let Some(name) = &pop.failover_group
+            && !topology
+                .failover_groups
+                .iter()
+                .any(|group| group.name == *name)
+        {
+            let name = name.clone();
+            let field = format!("pops[{i}].failover_group");
+            findings.add(field, Problem::UnknownFailoverGroup { name });
+        }
     }
 }
 

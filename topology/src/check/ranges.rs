@@ -2,6 +2,7 @@
 
 use super::Findings;
 use crate::error::Problem;
+use crate::failover::FailoverGroup;
 use crate::model::{Location, Network, Pop, Region, Topology};
 
 pub(super) fn check(topology: &Topology, findings: &mut Findings) {
@@ -15,6 +16,9 @@ pub(super) fn check(topology: &Topology, findings: &mut Findings) {
     }
     for (i, of) in topology.regions.iter().enumerate() {
         region(&format!("regions[{i}]"), of, findings);
+    }
+    for (i, of) in topology.failover_groups.iter().enumerate() {
+        failover_group(&format!("failover_groups[{i}]"), of, findings);
     }
     if topology.pops.is_empty() {
         findings.add("pops", Problem::NoPop);
@@ -86,6 +90,22 @@ fn region(at: &str, region: &Region, findings: &mut Findings) {
             Problem::NoTransceiver { region },
         );
     }
+}
+
+fn failover_group(at: &str, group: &FailoverGroup, findings: &mut Findings) {
+    let (found, min, max) = (group.redis.len(), 1, 16);
+    if !(min..=max).contains(&found) {
+        findings.add(format!("{at}.redis"), Problem::Count { found, min, max });
+    }
+    if group
+        .redis
+        .iter()
+        .any(|url| Some(url.tls) != group.redis.first().map(|url| url.tls))
+    {
+        findings.add(format!("{at}.redis"), Problem::RedisSchemes);
+    }
+    findings.range(format!("{at}.ttl_s"), group.ttl_s, 60, 3_600);
+    findings.range(format!("{at}.lookup_max_ms"), group.lookup_max_ms, 5, 1_000);
 }
 
 fn pop(at: &str, pop: &Pop, findings: &mut Findings) {
