@@ -2,10 +2,15 @@
 //!
 //! ```text
 //!              Binding request with a good hint            downlink from that owner
-//!   (no flow) ─────────────────────────────────► tentative ───────────────────────► committed
-//!       │                                            │ 5 s                             │ 60 s idle
-//!       │ downlink from an owner                     ▼                                 ▼
-//!       └──────────────────────────────► committed   (no flow)                     (no flow)
+//!   (no flow) ─────────────────────────────────► tentative ───────────────────────► committed ◄─┐
+//!     │ │ │                                          │ 5 s                             │ 60 s   │ downlink from
+//!     │ │ │ downlink from an owner                   ▼                                 │ idle   │ its owner
+//!     │ │ └─────────────────────────► committed   (no flow)                            ▼        │
+//!     │ │ answer of the flow cache                                                 (no flow)    │
+//!     │ └───────────────────────────► recovered ────────────────────────────────────────────────┘
+//!     │                                   │ owner silent for 10 s ─► (no flow)
+//!     │ end record of the owner, from any state
+//!     └───────────────────────────► ended ─── 5 s ─► (no flow);  a new claim or another owner begins anew
 //! ```
 //!
 //! Invariants, stated as absences: this crate opens no socket, reads no clock, draws no random number, and originates no

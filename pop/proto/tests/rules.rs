@@ -388,6 +388,53 @@ fn rule_5_a_tentative_flood_leaves_room() {
 }
 
 #[test]
+fn rule_5_one_hint_from_many_sources_leaves_room_for_other_hints() {
+    let mut world = World::new(4096);
+    let known = world.ufrag(A, MINUTE);
+    let spoofed = binding_request(&known);
+    for port in 1..=16 {
+        assert_eq!(world.up(client(port), &spoofed), to(A));
+    }
+    for port in 17..=2000 {
+        let verdict = world.up(client(port), &spoofed);
+        assert_eq!(verdict, dropped(DropReason::TentativeHint));
+    }
+    assert_eq!(world.flows.stats().tentative, 16);
+    assert_eq!(world.check(client(3000), A), to(A), "another session");
+    // One that is answered gives its place to the next address of the same client.
+    world.down(A, client(1), &success());
+    assert_eq!(world.up(client(17), &spoofed), to(A));
+    world.end(A, client(2));
+    assert_eq!(world.up(client(18), &spoofed), to(A));
+    let verdict = world.up(client(19), &spoofed);
+    assert_eq!(verdict, dropped(DropReason::TentativeHint));
+    world.pass(Duration::from_secs(6));
+    assert_eq!(world.flows.stats().tentative, 0);
+    assert_eq!(world.up(client(19), &spoofed), to(A), "the flood ended");
+    assert_eq!(world.up(client(1), RTP), to(A), "committed");
+}
+
+#[test]
+fn rule_5_a_table_full_of_tentative_flows_is_not_full_for_those_an_owner_answers() {
+    let mut world = World::new(64);
+    for port in 1..=16 {
+        assert_eq!(world.check(client(port), A), to(A));
+    }
+    let refused = world.check(client(17), A);
+    assert_eq!(refused, dropped(DropReason::TentativeFull));
+    for port in 1..=16 {
+        world.down(A, client(port), &success());
+    }
+    for port in 17..=64 {
+        world.commit(client(port), A);
+    }
+    assert_eq!(world.check(client(65), A), dropped(DropReason::TableFull));
+    assert_eq!(world.flows.stats().flows, 64);
+    world.down(A, client(65), RTP);
+    assert_eq!(world.flows.stats().unlearned, 1, "and delivered");
+}
+
+#[test]
 fn rule_7_own_and_impossible_sources_make_no_flow() {
     let mut world = World::new(8);
     let cases = [
