@@ -32,6 +32,8 @@ const ANSWER_MAX: Duration = Duration::from_secs(10);
 const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 /// Clients that check at the same time: well within what a receive buffer holds.
 const CHECKS_MAX: usize = 256;
+/// Sessions these clients belong to: a PoP takes 16 unanswered addresses of one hint.
+const SESSIONS: u8 = 32;
 
 /// See the module head. Stops everything when dropped.
 pub struct World {
@@ -39,7 +41,7 @@ pub struct World {
     pub network: Network,
     /// In the place of `t1`.
     pub far_end: FarEnd,
-    ufrag: String,
+    ufrags: Vec<String>,
 }
 
 /// Processor time of both programs.
@@ -80,11 +82,11 @@ impl World {
             network.start_node(node)?;
         }
         let far_end = FarEnd::bind(network.topology(), "t1")?;
-        let ufrag = ufrag(&network)?;
+        let ufrags = ufrags(&network)?;
         Ok(Self {
             network,
             far_end,
-            ufrag,
+            ufrags,
         })
     }
 
@@ -97,7 +99,7 @@ impl World {
     /// The server's ufrag of a session that the far end owns.
     #[must_use]
     pub fn ufrag(&self) -> &str {
-        &self.ufrag
+        self.ufrags.first().map_or("", String::as_str)
     }
 
     /// Processor time used so far.
@@ -174,8 +176,8 @@ impl World {
                 check_at = now + CHECK_INTERVAL;
             }
             let mut still = Vec::with_capacity(waiting.len());
-            for mut client in waiting.drain(..) {
-                if !is_answered(&mut client, &self.ufrag, again)? {
+            for (mut client, ufrag) in waiting.drain(..).zip(self.ufrags.iter().cycle()) {
+                if !is_answered(&mut client, ufrag, again)? {
                     still.push(client);
                 }
             }
@@ -186,8 +188,8 @@ impl World {
     }
 }
 
-/// Sealed with the key the PoP holds: what a transceiver would have put into its answer.
-fn ufrag(network: &Network) -> anyhow::Result<String> {
+/// Sealed with the key the PoP holds: what a transceiver would have put into its answers.
+fn ufrags(network: &Network) -> anyhow::Result<Vec<String>> {
     let file = network.credentials("p1").join("hint.keys");
     let keys = std::fs::read_to_string(file).context("reading the hint keys")?;
     let (region, node) = network
@@ -205,8 +207,9 @@ fn ufrag(network: &Network) -> anyhow::Result<String> {
         },
         issued: Minute::from_unix_s(clock::unix_s()),
     };
-    let ufrag = KeyRing::parse(&keys)?.seal(hint, [1, 2, 3]);
-    Ok(ufrag.as_str().to_owned())
+    let ring = KeyRing::parse(&keys)?;
+    let sealed = (0..SESSIONS).map(|session| ring.seal(hint, [1, 2, session]));
+    Ok(sealed.map(|ufrag| ufrag.as_str().to_owned()).collect())
 }
 
 /// Addresses of absent clients: 127.R.128.0/17, ports from [`ABSENT_PORT_MIN`], [`ABSENT_PORTS`] of each address.
