@@ -5,5 +5,9 @@
 
 pub mod clients;
 pub mod far_end;
+pub mod memory;
+mod peers;
 pub mod processor;
+pub mod recovery;
+pub mod round_trips;
 pub mod world;

@@ -102,6 +102,12 @@ impl World {
         self.ufrags.first().map_or("", String::as_str)
     }
 
+    /// The server's ufrags of all sessions that the far end owns.
+    #[must_use]
+    pub fn ufrags(&self) -> &[String] {
+        &self.ufrags
+    }
+
     /// Processor time used so far.
     ///
     /// # Errors

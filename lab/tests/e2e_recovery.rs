@@ -1,0 +1,38 @@
+//! A killed program costs a call a moment, and no session: the far end knows every client by the address it had.
+
+#![cfg(test)]
+
+use lab::bench::recovery::{Case, run};
+
+/// What nobody hangs up for; also what a dead peer of the backbone may cost.
+const SILENCE_MS_MAX: f64 = 1_000.0;
+/// Clients check every 2.5 s; the PoP has to start, too.
+const CHECK_MS_MAX: f64 = 4_000.0;
+
+#[test]
+fn a_kill_costs_a_moment_and_moves_nobody() {
+    let found = run(&[Case::PopBothWays, Case::PopUplinkOnly, Case::CoreRelay]).unwrap();
+    for row in &found.rows {
+        println!("{row:?}");
+        assert_eq!(
+            row.moved,
+            0,
+            "{}: the far end sees another address",
+            row.case.name()
+        );
+        let silence_max = match row.case {
+            Case::PopUplinkOnly => CHECK_MS_MAX,
+            Case::PopBothWays | Case::PopCache | Case::CoreRelay => SILENCE_MS_MAX,
+        };
+        let longest = row
+            .silence_up_ms
+            .max(row.silence_down_ms.unwrap_or_default());
+        // Below one beat nothing was killed at all.
+        assert!(
+            (20.0..silence_max).contains(&longest),
+            "{}",
+            row.case.name()
+        );
+    }
+    assert_eq!(found.rows.len(), 3);
+}
