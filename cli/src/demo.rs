@@ -18,7 +18,7 @@ mod proxy;
 mod restart;
 mod upstream;
 
-use std::net::{SocketAddr, TcpListener};
+use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
@@ -29,6 +29,7 @@ use axum::middleware;
 use axum::response::{Html, IntoResponse, Response};
 use axum::routing::{any, get, post};
 use runtime::control::Control;
+use runtime::http::{self, Limits};
 use topology::Topology;
 
 use self::upstream::Upstream;
@@ -69,13 +70,11 @@ pub(crate) fn serve(
         orders,
         turn: AtomicUsize::new(0),
     });
-    let service = router(app).into_make_service_with_connect_info::<SocketAddr>();
     let _inside = control.handle().enter();
     let listener = tokio::net::TcpListener::from_std(listener).context("serving the demo page")?;
-    control.spawn(async move {
-        // axum::serve retries failed accepts and ends only with its runtime.
-        let _never = axum::serve(listener, service).await;
-    });
+    // Until the runtime ends.
+    let never = std::future::pending();
+    control.spawn(http::serve(listener, router(app), Limits::default(), never));
     Ok(())
 }
 

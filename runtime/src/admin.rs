@@ -8,8 +8,6 @@
 //! | `GET /state` | JSON of the program |
 //! | anything but GET and HEAD | 403 without an admin token configured, 401 without it in `Authorization: Bearer` |
 
-mod bounded;
-
 use std::io;
 use std::net::{IpAddr, Shutdown, SocketAddr};
 use std::sync::Arc;
@@ -25,13 +23,11 @@ use socket2::SockRef;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 
-use self::bounded::Bounded;
+use crate::http::{self as bounded, Limits};
 use crate::metrics::Registry;
 use crate::node::{self, ConfigHandle, NodeContext};
 use crate::watch::Watch;
 
-/// Connections held at once; further ones wait.
-const CONNECTIONS_MAX: usize = 256;
 /// Largest request body, in bytes.
 const BODY_BYTES_MAX: usize = 64 * 1024;
 /// Content type of the Prometheus text format.
@@ -113,7 +109,7 @@ pub fn serve(
     let bound = |error| AdminError::Bind { address, error };
     let listener = Listener(std::net::TcpListener::bind(address).map_err(bound)?);
     let theirs = Listener(listener.0.try_clone().map_err(bound)?);
-    let server = {
+    let accepting = {
         let _guard = context.control.handle().enter();
         listen(&listener.0).map_err(bound)?
     };
@@ -129,9 +125,7 @@ pub fn serve(
             }
             drop(theirs);
         };
-        if let Err(error) = axum::serve(server, app).with_graceful_shutdown(end).await {
-            tracing::error!(%error, "admin HTTP ended");
-        }
+        bounded::serve(accepting, app, Limits::default(), end).await;
     });
     Ok(AdminServer {
         address,
@@ -140,10 +134,9 @@ pub fn serve(
     })
 }
 
-fn listen(listener: &std::net::TcpListener) -> io::Result<Bounded> {
+fn listen(listener: &std::net::TcpListener) -> io::Result<TcpListener> {
     listener.set_nonblocking(true)?;
-    let listener = TcpListener::from_std(listener.try_clone()?)?;
-    Ok(Bounded::new(listener, CONNECTIONS_MAX))
+    TcpListener::from_std(listener.try_clone()?)
 }
 
 struct App {

@@ -9,6 +9,7 @@ pub mod args;
 pub mod clock;
 pub mod control;
 pub mod credentials;
+pub mod http;
 pub mod logging;
 pub mod metrics;
 pub mod node;

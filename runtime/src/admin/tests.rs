@@ -203,7 +203,7 @@ fn connections_beyond_the_bound_wait_for_one_to_end() {
     let dir = Dir::with_credentials(&Ca::new(), &Leaf::of("ams"));
     let context = context(&dir);
     let server = serve(&context, any_port(), admin(Ok(()))).unwrap();
-    let held: Vec<TcpStream> = (0..CONNECTIONS_MAX)
+    let held: Vec<TcpStream> = (0..Limits::default().connections)
         .map(|_| TcpStream::connect(server.address()).unwrap())
         .collect();
     let mut late = TcpStream::connect(server.address()).unwrap();
