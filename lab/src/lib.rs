@@ -9,12 +9,14 @@
 pub mod bench;
 pub mod clients;
 pub mod fake_transceiver;
+pub mod freeze;
 pub mod http;
 pub mod load;
 pub mod metrics;
 pub mod net;
 pub mod process;
 pub mod raw;
+pub mod siege;
 pub mod tools;
 pub mod wait;
 pub mod whip;
