@@ -4,10 +4,23 @@
 //! Everything here reports ratios to a baseline of the same run: absolute figures of a shared machine drift.
 
 pub mod clients;
+pub mod closed_loop;
+pub mod command;
+pub mod datapath;
 pub mod far_end;
+pub mod forwarder;
+pub mod latency;
+pub mod median;
 pub mod memory;
+pub mod paced;
+pub mod packet;
+pub mod path;
 mod peers;
+pub mod plain;
 pub mod processor;
 pub mod recovery;
 pub mod round_trips;
+pub mod saturation;
+pub mod table;
+pub mod tunnel;
 pub mod world;

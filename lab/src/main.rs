@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
+use lab::bench::command::{self, DatapathArguments, HopArguments};
 use lab::load::{Plan, Report, Running};
 use lab::net::{Network, Program, Shape};
 use lab::process::Usage;
@@ -34,6 +35,11 @@ enum Command {
 enum Bench {
     /// Sessions through one PoP, two core relays and one transceiver
     Sessions(BenchArguments),
+    /// What the packet path costs, against plain forwarders and a plain tunnel
+    Datapath(DatapathArguments),
+    /// One hop of a baseline, until killed
+    #[command(hide = true)]
+    Hop(HopArguments),
 }
 
 #[derive(Debug, Args)]
@@ -101,13 +107,16 @@ struct Cost {
 }
 
 fn main() -> ExitCode {
-    let outcome = match Arguments::parse().command {
-        Command::Load(arguments) => load(&arguments),
-        Command::Bench(Bench::Sessions(arguments)) => bench_sessions(&arguments),
+    let well = |outcome: Outcome| outcome.report.sessions_lost == 0;
+    let done = match Arguments::parse().command {
+        Command::Load(arguments) => load(&arguments).map(well),
+        Command::Bench(Bench::Sessions(arguments)) => bench_sessions(&arguments).map(well),
+        Command::Bench(Bench::Datapath(arguments)) => command::datapath(&arguments).map(|()| true),
+        Command::Bench(Bench::Hop(arguments)) => command::hop(&arguments).map(|()| true),
     };
-    match outcome {
-        Ok(outcome) if outcome.report.sessions_lost == 0 => ExitCode::SUCCESS,
-        Ok(_) => ExitCode::FAILURE,
+    match done {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
         Err(error) => {
             // A closed stderr is no reason to panic.
             let _ = writeln!(std::io::stderr(), "lab: {error:#}");

@@ -5,6 +5,9 @@
 use std::time::Duration;
 
 use lab::bench::clients::Clients;
+use lab::bench::closed_loop::{Direction, Load, saturate};
+use lab::bench::paced::pace;
+use lab::bench::path::{Path, Variant};
 use lab::bench::world::World;
 use lab::wait;
 use topology::Datagrams;
@@ -46,6 +49,35 @@ fn flows_outlive_the_sockets_of_absent_clients() {
     world.commit_absent(1000, 1000).unwrap();
     let flows = || world.network.metrics("p1").unwrap().sum(FLOWS, &[]);
     wait::until_true("two thousand flows", SOON, || flows() == 2000.0).unwrap();
+}
+
+#[test]
+fn every_path_of_the_benchmark_carries_both_ways_and_accounts_for_each_hop() {
+    let load = |burst| Load {
+        direction: Direction::Both,
+        packet_len: 160,
+        burst,
+    };
+    for variant in Variant::ALL {
+        let mut path = Path::start(variant, 40).unwrap();
+        for burst in [1, 8] {
+            let sample = saturate(&mut path, load(burst), Duration::from_millis(100)).unwrap();
+            assert!(
+                sample.up > 100 && sample.down > 100,
+                "{variant:?} {sample:?}"
+            );
+            let working = sample.time.iter().filter(|time| !time.is_zero()).count();
+            let hops = if variant == Variant::PlainOneHop {
+                1
+            } else {
+                2
+            };
+            assert_eq!(working, hops, "{variant:?}");
+        }
+        let sample = pace(&mut path, 1000, 100, Duration::from_millis(100)).unwrap();
+        assert!(sample.p50_us > 1.0 && sample.p99_us >= sample.p50_us);
+        assert_eq!(sample.lost, 0, "{variant:?} at a thousand packets a second");
+    }
 }
 
 const FLOWS: &str = "firsthop_pop_flows";

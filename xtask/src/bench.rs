@@ -26,12 +26,20 @@ struct Bench {
     arguments: &'static [&'static str],
 }
 
-const BENCHES: &[Bench] = &[Bench {
-    name: "sessions",
-    about: "200 sessions of 20 ms Opus for 30 s through the whole local network: loss, latency, processor, memory",
-    program: "lab",
-    arguments: &["bench", "sessions"],
-}];
+const BENCHES: &[Bench] = &[
+    Bench {
+        name: "sessions",
+        about: "200 sessions of 20 ms Opus for 30 s through the whole local network: loss, latency, processor, memory",
+        program: "lab",
+        arguments: &["bench", "sessions"],
+    },
+    Bench {
+        name: "datapath",
+        about: "what a packet costs PoP and core relay, against plain forwarders, a plain tunnel and other relays",
+        program: "lab",
+        arguments: &["bench", "datapath"],
+    },
+];
 
 pub(crate) fn run(workspace: &Workspace, arguments: &Arguments) -> anyhow::Result<()> {
     let Some(name) = &arguments.name else {

@@ -48,20 +48,31 @@ impl FarEnd {
         let (region, node) = topology
             .transceiver_named(name)
             .with_context(|| format!("no transceiver `{name}`"))?;
+        let address = SocketAddr::new(node.address, region.transceivers.port);
+        let datagram_len_max = topology.network.link.datagram_len_max();
+        Self::bind_at(address, region.transceivers.datagrams, datagram_len_max)
+    }
+
+    /// At any address, for who speaks records without being one of our programs.
+    ///
+    /// # Errors
+    /// The address is taken.
+    pub fn bind_at(
+        address: SocketAddr,
+        datagrams: Datagrams,
+        datagram_len_max: usize,
+    ) -> anyhow::Result<Self> {
         let options = BindOptions {
             gro: true,
             recv_buffer_bytes: RECV_BUFFER_BYTES,
             ..BindOptions::default()
         };
-        let address = SocketAddr::new(node.address, region.transceivers.port);
-        let socket = UdpSocket::bind(address, &options)?;
-        let datagram_len_max = topology.network.link.datagram_len_max();
         Ok(Self {
             batch: RecvBatch::new(RECEIVE_SLOTS, GRO_SLOT_BYTES),
             reassembler: Reassembler::new(UNFINISHED_MAX, UNFINISHED_TTL, 1),
             egress: Egress {
-                socket,
-                datagrams: region.transceivers.datagrams,
+                socket: UdpSocket::bind(address, &options)?,
+                datagrams,
                 datagram_len_max,
                 packed: Regroup::new(RELAYS_MAX),
                 singles: SendBatch::new(SEND_SLOTS, datagram_len_max),
@@ -69,6 +80,12 @@ impl FarEnd {
                 lost: 0,
             },
         })
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub const fn address(&self) -> SocketAddr {
+        self.egress.socket.local_addr()
     }
 
     /// Takes what is there, one batch, without waiting. Checks are answered; every other packet, whole, is handed to

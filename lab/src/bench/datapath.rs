@@ -1,0 +1,151 @@
+//! The benchmark of the packet path: its parts, in order, each of which can run alone, and the figures that sum it up.
+
+use std::time::Duration;
+
+use anyhow::Context;
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+use super::closed_loop::Direction;
+use super::latency::{self, Latency};
+use super::path::{Path, Variant};
+use super::saturation::{self, CLIENTS, Saturation};
+use super::{processor, table, world};
+
+/// What can run alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Part {
+    /// Cost of a packet at saturation
+    Saturation,
+    /// Delay at 10,000 and 50,000 packets a second
+    Latency,
+}
+
+impl Part {
+    const ALL: [Self; 2] = [Self::Saturation, Self::Latency];
+}
+
+/// How much to measure.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// One part; `None` is all.
+    pub only: Option<Part>,
+    /// How often each measurement is made; what is reported is the median.
+    pub rounds: usize,
+    /// How long each takes.
+    pub measured: Duration,
+}
+
+/// What a part has found.
+pub struct Findings {
+    /// The figures that sum it up, as fields of the JSON object.
+    pub figures: Vec<(&'static str, Option<f64>)>,
+    /// Everything else, as one more field.
+    pub details: (&'static str, Value),
+    /// For people.
+    pub table: String,
+}
+
+/// Runs the parts and returns all there is: the JSON object and the text.
+///
+/// # Errors
+/// A program is missing, does not start, or fails.
+pub fn run(options: &Options) -> anyhow::Result<(Value, String)> {
+    processor::pin(world::ENDS).context("the benchmark wants two processors")?;
+    let (mut object, mut text) = (Map::new(), String::new());
+    for part in Part::ALL {
+        if options.only.is_some_and(|only| only != part) {
+            continue;
+        }
+        let found = run_part(part, options)?;
+        for (name, figure) in found.figures {
+            object.insert(name.to_owned(), figure.into());
+        }
+        let (name, details) = found.details;
+        object.insert(name.to_owned(), details);
+        text.push_str(&found.table);
+    }
+    text.push_str(&summary(&object));
+    Ok((object.into(), text))
+}
+
+fn run_part(part: Part, options: &Options) -> anyhow::Result<Findings> {
+    let (rounds, measured) = (options.rounds, options.measured);
+    match part {
+        Part::Saturation => {
+            let mut paths = start(&Variant::ALL)?;
+            sum_up_saturation(&saturation::run(&mut paths, rounds, measured)?)
+        }
+        Part::Latency => {
+            let mut paths = start(&[
+                Variant::PlainTwoHop,
+                Variant::PerPacketEgress,
+                Variant::Encapsulated,
+            ])?;
+            sum_up_latency(&latency::run(&mut paths, rounds, measured)?)
+        }
+    }
+}
+
+fn start(variants: &[Variant]) -> anyhow::Result<Vec<Path>> {
+    let paths = variants.iter();
+    paths
+        .map(|variant| Path::start(*variant, CLIENTS))
+        .collect()
+}
+
+fn sum_up_saturation(found: &Saturation) -> anyhow::Result<Findings> {
+    let two_hop = |variant, direction| Some(found.row(variant, direction)?.two_hop_ratio);
+    let tunnel = found.row(Variant::Encapsulated, Direction::Up);
+    Ok(Findings {
+        figures: vec![
+            (
+                "two_hop_ratio_per_packet_egress",
+                two_hop(Variant::PerPacketEgress, Direction::Up),
+            ),
+            (
+                "two_hop_ratio_encapsulated",
+                two_hop(Variant::Encapsulated, Direction::Up),
+            ),
+            ("gso_tunnel_ratio", tunnel.map(|row| row.gso_tunnel_ratio)),
+            (
+                "bidirectional_ratio",
+                two_hop(Variant::PerPacketEgress, Direction::Both),
+            ),
+            (
+                "bidirectional_ratio_encapsulated",
+                two_hop(Variant::Encapsulated, Direction::Both),
+            ),
+        ],
+        details: ("saturation", rows(&found.rows)?),
+        table: table::saturation(found),
+    })
+}
+
+fn sum_up_latency(found: &Latency) -> anyhow::Result<Findings> {
+    let p50_ratio = |variant, rate| Some(found.row(variant, rate)?.p50_ratio);
+    Ok(Findings {
+        figures: vec![
+            ("p50_ratio_50kpps", p50_ratio(Variant::Encapsulated, 50_000)),
+            (
+                "p50_ratio_50kpps_per_packet_egress",
+                p50_ratio(Variant::PerPacketEgress, 50_000),
+            ),
+        ],
+        details: ("latency", rows(&found.rows)?),
+        table: table::latency(found),
+    })
+}
+
+fn rows(rows: &[impl Serialize]) -> anyhow::Result<Value> {
+    serde_json::to_value(rows).context("rows that have no JSON form")
+}
+
+/// The figures that sum everything up, a line each.
+fn summary(object: &Map<String, Value>) -> String {
+    let figures = object.iter().filter_map(|(name, value)| {
+        let figure = value.as_f64()?;
+        Some(vec![name.clone(), format!("{figure:.2}")])
+    });
+    format!("\n{}", table::columns(&figures.collect::<Vec<_>>()))
+}
