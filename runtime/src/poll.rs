@@ -51,6 +51,9 @@ impl AsFd for Waker {
 pub struct Ready(u64);
 
 impl Ready {
+    /// Every descriptor: look at all of them.
+    pub const ALL: Self = Self(u64::MAX);
+
     /// Whether descriptor `index` can be read, or has an error that reading will tell.
     #[must_use]
     pub const fn is_ready(self, index: usize) -> bool {

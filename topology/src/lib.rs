@@ -26,7 +26,7 @@ pub use failover::{FailoverGroup, RedisUrl};
 pub use load::{LINE_BYTES_MAX, TEXT_BYTES_MAX, load, to_yaml};
 pub use model::{
     CoreRelay, Datagrams, Link, Location, Network, Pop, Region, Signaling, Topology, Transceiver,
-    TransceiverCluster,
+    TransceiverCluster, WorkerPacing,
 };
 pub use schema::json_schema;
 pub use view::{NodeRole, OwnAddresses};

@@ -47,6 +47,9 @@ pub struct Network {
     /// Backbone links.
     #[serde(default)]
     pub link: Link,
+    /// How worker threads of PoPs and core relays wait for packets.
+    #[serde(default)]
+    pub worker: WorkerPacing,
     /// Limits of WHIP signaling.
     #[serde(default)]
     pub signaling: Signaling,
@@ -74,6 +77,22 @@ pub struct Link {
     /// Silence after which a link is down, in milliseconds. 60..=60000; at least three heartbeats.
     #[schemars(range(min = 60, max = 60_000))]
     pub down_after_ms: u32,
+}
+
+/// How worker threads of PoPs and core relays wait for packets.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct WorkerPacing {
+    /// How long a worker looks for packets without sleeping when one is due within that time, in microseconds; 0: never.
+    /// For workers that have a processor to themselves. 0..=1000.
+    #[schemars(range(max = 1_000))]
+    pub busy_poll_us: u32,
+    /// Under load, a worker lets packets gather this long and takes them together, in microseconds; 0: never. 0..=1000.
+    #[schemars(range(max = 1_000))]
+    pub tick_us: u32,
+    /// Packets a second and worker that count as load. 1..=10000000.
+    #[schemars(range(min = 1, max = 10_000_000))]
+    pub tick_above_pps: u32,
 }
 
 /// Limits of WHIP signaling at one transceiver.
@@ -259,6 +278,16 @@ impl Default for Link {
             rtt_ms: 200,
             heartbeat_ms: 100,
             down_after_ms: 500,
+        }
+    }
+}
+
+impl Default for WorkerPacing {
+    fn default() -> Self {
+        Self {
+            busy_poll_us: 0,
+            tick_us: 0,
+            tick_above_pps: 20_000,
         }
     }
 }

@@ -212,6 +212,21 @@ const MEANING: &[Case] = &[
     ),
     (
         "name: test\n",
+        "name: test\n  worker: { busy_poll_us: 1001 }\n",
+        "4: network.worker.busy_poll_us: 1001 is outside 0..=1000",
+    ),
+    (
+        "name: test\n",
+        "name: test\n  worker: { tick_us: 1001 }\n",
+        "4: network.worker.tick_us: 1001 is outside 0..=1000",
+    ),
+    (
+        "name: test\n",
+        "name: test\n  worker: { tick_above_pps: 0 }\n",
+        "4: network.worker.tick_above_pps: 0 is outside 1..=10000000",
+    ),
+    (
+        "name: test\n",
         "name: test\n  link: { mtu_bytes: 1199 }\n",
         "4: network.link.mtu_bytes: 1199 is outside 1200..=8900",
     ),

@@ -20,6 +20,7 @@
 #![forbid(unsafe_code)]
 
 mod accept;
+mod arena;
 mod congestion;
 mod connection;
 mod drive;

@@ -4,11 +4,12 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
-use bytes::{BufMut, BytesMut};
+use bytes::BufMut as _;
 use topology::Link;
 use wire::record::{self, DATAGRAM_HEADER_LEN, DatagramKind, RecordHeader};
 use wire::sequence::Arrivals;
 
+use crate::arena::Arena;
 use crate::connection::{LinkConnection, Refused};
 use crate::health::Health;
 use crate::queue::{Packed, SendQueue};
@@ -59,9 +60,6 @@ pub struct LinkStats {
     pub drops: LinkDrops,
 }
 
-/// Datagrams' worth of memory taken at once for records to be packed into.
-const ARENA_DATAGRAMS: usize = 16;
-
 pub(crate) struct LinkState {
     pub(crate) peer: Arc<str>,
     pub(crate) worker: u8,
@@ -81,8 +79,8 @@ pub(crate) struct LinkState {
     datagram_len_max: usize,
     sequence: u16,
     fragment_id: u16,
-    /// Records that wait for their datagram to be full or flushed; starts with room for the header.
-    open: BytesMut,
+    /// Holds records that wait for their datagram to be full or flushed; it starts with room for the header.
+    arena: Arena,
     open_records: u64,
     queue: SendQueue,
     /// Of connections before the present one.
@@ -124,7 +122,7 @@ impl LinkState {
             datagram_len_max: 0,
             sequence: 0,
             fragment_id: 0,
-            open: BytesMut::new(),
+            arena: Arena::default(),
             open_records: 0,
             queue: SendQueue::of(link),
             earlier_arrivals: Arrivals::default(),
@@ -214,26 +212,24 @@ impl LinkState {
 
     fn pack(&mut self, header: &RecordHeader, payload: &[u8]) {
         let len = header.encoded_len() + payload.len();
-        if self.open.len() + len > self.datagram_len_max {
+        if self.arena.open().len() + len > self.datagram_len_max {
             self.seal();
         }
-        if self.open.is_empty() {
-            if self.open.capacity() < self.datagram_len_max {
-                self.open.reserve(self.datagram_len_max * ARENA_DATAGRAMS);
-            }
-            self.open.put_bytes(0, DATAGRAM_HEADER_LEN);
+        if self.arena.open().is_empty() {
+            self.arena.reserve(self.datagram_len_max);
+            self.arena.open().put_bytes(0, DATAGRAM_HEADER_LEN);
         }
-        record::put_record(&mut self.open, header, payload);
+        record::put_record(self.arena.open(), header, payload);
         self.open_records += 1;
     }
 
     /// Moves the open datagram, if any, to the send queue.
     pub(crate) fn seal(&mut self) {
-        if self.open.is_empty() {
+        if self.arena.open().is_empty() {
             return;
         }
         let sequence = self.next_sequence();
-        let mut datagram = self.open.split();
+        let mut datagram = self.arena.open().split();
         if let Some(head) = datagram.first_chunk_mut::<DATAGRAM_HEADER_LEN>() {
             *head = record::datagram_header(DatagramKind::Records, sequence);
         }

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use quinn_proto::congestion::Controller as _;
 use quinn_proto::{
-    ClientConfig, ConnectionIdGenerator, EndpointConfig, HashedConnectionIdGenerator, IdleTimeout,
-    ServerConfig, TransportConfig, VarInt,
+    AckFrequencyConfig, ClientConfig, ConnectionIdGenerator, EndpointConfig,
+    HashedConnectionIdGenerator, IdleTimeout, ServerConfig, TransportConfig, VarInt,
 };
 use topology::Link;
 
@@ -16,6 +17,8 @@ use crate::tls::Tls;
 pub(crate) const SEGMENTS_MAX: usize = 40;
 /// A path that reorders must not look like one that loses.
 const PACKET_THRESHOLD: u32 = 1000;
+/// Packets that are acknowledged together at most.
+const UNACKNOWLEDGED_MAX: u32 = 32;
 /// Datagrams quinn holds for us while one packet is handled; we take them at once.
 const RECEIVE_BUFFER_BYTES: usize = 1 << 20;
 /// Memory of quinn's send buffer that records never use, so that a heartbeat always has a place.
@@ -27,6 +30,18 @@ const INCOMING_MAX: usize = 64;
 pub(crate) fn record_room_bytes(link: &Link) -> usize {
     let one_ms = usize::try_from(u64::from(link.rate_mbps) * 125).unwrap_or(usize::MAX);
     one_ms.clamp(4 * usize::from(link.mtu_bytes), 64 * 1024)
+}
+
+/// Packets that the peer may leave unacknowledged for as long as it delays acknowledgements: each one wakes the sender, who
+/// sends nothing twice. An eighth of the window, so that waiting for one never fills it.
+fn ack_frequency(link: &Link) -> AckFrequencyConfig {
+    let window_packets = ConstantWindow::of(link).window() / u64::from(link.mtu_bytes);
+    let threshold = u32::try_from(window_packets / 8).unwrap_or(u32::MAX);
+    let mut config = AckFrequencyConfig::default();
+    config
+        .ack_eliciting_threshold(VarInt::from_u32(threshold.clamp(1, UNACKNOWLEDGED_MAX)))
+        .reordering_threshold(VarInt::from_u32(PACKET_THRESHOLD - 1));
+    config
 }
 
 /// Time one attempt to connect may take: four round trips and the detection time.
@@ -47,6 +62,7 @@ pub(crate) fn transport(link: &Link, congestion: Congestion) -> Arc<TransportCon
         .min_mtu(link.mtu_bytes)
         .mtu_discovery_config(None)
         .packet_threshold(PACKET_THRESHOLD)
+        .ack_frequency_config(Some(ack_frequency(link)))
         .congestion_controller_factory(congestion.factory(link))
         .datagram_receive_buffer_size(Some(RECEIVE_BUFFER_BYTES))
         .datagram_send_buffer_size(record_room_bytes(link) + HEARTBEAT_ROOM_BYTES)

@@ -7,15 +7,12 @@ use std::net::SocketAddr;
 
 use core_relay_proto::DropReason;
 use core_relay_proto::verdict::Drops;
-use runtime::udp::{SendBatch, UdpSocket};
+use runtime::udp::{SendReport, UdpSocket};
 use topology::{Datagrams, Link, Region};
 use wire::record::RecordHeader;
 
 use self::packed::Packed;
 use self::single::Single;
-
-/// Single datagrams sent in one call.
-const SEND_SLOTS: usize = 64;
 
 /// See the module head.
 pub(crate) enum Egress {
@@ -57,18 +54,9 @@ impl Egress {
     }
 }
 
-fn send_singles(singles: &mut SendBatch, socket: &UdpSocket, drops: &mut Drops) {
-    if !singles.is_empty() {
-        let report = singles.flush(socket);
-        drops.add(
-            DropReason::SendFailed,
-            count(report.would_block + report.failed),
-        );
-    }
-}
-
-fn count(datagrams: usize) -> u64 {
-    u64::try_from(datagrams).unwrap_or(u64::MAX)
+fn count_lost(report: SendReport, drops: &mut Drops) {
+    let lost = u64::try_from(report.would_block + report.failed).unwrap_or(u64::MAX);
+    drops.add(DropReason::SendFailed, lost);
 }
 
 #[cfg(test)]

@@ -14,7 +14,6 @@
 mod egress;
 mod metrics;
 pub mod pops;
-mod seed;
 mod state;
 mod worker;
 

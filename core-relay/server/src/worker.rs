@@ -3,12 +3,13 @@
 //!
 //! 1. what the node is told: stop, drain, another configuration;
 //! 2. links: up to [`BATCHES_MAX`] batches; the records of a batch leave for the transceivers at its end;
-//! 3. transceivers: up to [`BATCHES_MAX`] batches; the records of a batch leave for the PoPs at its end;
+//! 3. transceivers: up to [`BATCHES_MAX`] batches; their records leave for the PoPs when all are taken;
 //! 4. timers of the links;
 //! 5. what the links have to send;
 //! 6. figures, a few times a second.
 //!
-//! Then it waits for a socket, the waker or the next timer, or not at all while a source had more than its share.
+//! Then it waits for a socket, the waker or the next timer ([`Pace`]), or not at all while a source had more than its share. It looks
+//! only at sockets that the wait said are readable.
 
 use std::net::SocketAddr;
 use std::os::fd::AsFd as _;
@@ -21,7 +22,9 @@ use core_relay_proto::verdict::Drops;
 use core_relay_proto::{Downlink, DropReason, Relay, Uplink};
 use runtime::clock;
 use runtime::node::{Config, ConfigHandle, NodeContext, Shutdown, State};
-use runtime::poll::{Poller, Waker};
+use runtime::pace::{Pace, Pacing};
+use runtime::poll::{Ready, Waker};
+use runtime::random;
 use runtime::udp::{BindOptions, GRO_SLOT_BYTES, RecvBatch, UdpSocket, send_segments};
 use runtime::watch::Heart;
 use topology::{CoreRelay, Region};
@@ -32,9 +35,12 @@ use wire::sequence::ReceiptsBySender;
 use crate::egress::Egress;
 use crate::metrics::{Metrics, Totals, Traffic};
 use crate::pops::Pops;
-use crate::seed;
 use crate::state::{Board, LinkView, WorkerState};
 
+/// Places in a wait.
+const WAKER: usize = 0;
+const LINK: usize = 1;
+const RECORD: usize = 2;
 /// Batches taken from one socket in a turn.
 const BATCHES_MAX: usize = 4;
 /// GRO buffers of each socket.
@@ -55,6 +61,7 @@ pub(crate) struct Worker {
     generation: u64,
     shutdown: Shutdown,
     waker: Waker,
+    pace: Pace,
     link_socket: UdpSocket,
     link_batch: RecvBatch,
     record_socket: UdpSocket,
@@ -94,7 +101,7 @@ impl Worker {
         let links_config = LinksConfig {
             worker: index,
             link: link.clone(),
-            seed: seed::bytes()?,
+            seed: random::bytes()?,
             congestion: Congestion::default(),
         };
         let mut pops = Pops::none();
@@ -108,6 +115,7 @@ impl Worker {
             config: context.config.clone(),
             shutdown: context.shutdown.clone(),
             waker,
+            pace: Pace::new(pacing(config), now),
             link_socket,
             link_batch: RecvBatch::new(SLOTS, GRO_SLOT_BYTES),
             record_socket,
@@ -134,7 +142,7 @@ impl Worker {
 
     /// Runs until the node has stopped, or has drained.
     pub(crate) fn run(mut self) {
-        let mut poller = Poller::new();
+        let mut ready = Ready::ALL;
         loop {
             self.heart.beat();
             let now = clock::now();
@@ -144,9 +152,9 @@ impl Worker {
             }
             self.follow_config(now);
             // 2. links
-            let mut more = self.take_links(now);
+            let mut more = ready.is_ready(LINK) && self.take_links(now);
             // 3. transceivers
-            more |= self.take_transceivers(now);
+            more |= ready.is_ready(RECORD) && self.take_transceivers(now);
             // 4. timers
             if self.links.poll_timeout().is_some_and(|due| due <= now) {
                 self.links.handle_timeout(now);
@@ -156,9 +164,7 @@ impl Worker {
             self.send_links(now);
             // 6. figures
             self.publish(now);
-            if !more {
-                self.wait(&mut poller);
-            }
+            ready = if more { Ready::ALL } else { self.wait(now) };
         }
         let now = clock::now();
         self.links.close(now);
@@ -203,6 +209,7 @@ impl Worker {
             Ok(tls) => self.links.reload(tls),
             Err(error) => tracing::warn!(%error, "certificates: the old ones stay"),
         }
+        self.pace.set(pacing(&config));
         self.relay = Relay::new(region);
         self.egress = Egress::of(region, &config.topology.network.link);
         let allowed = self.pops.apply(&config.topology, region);
@@ -267,30 +274,31 @@ impl Worker {
 
     /// Downlink. Returns whether the socket had more than its share.
     fn take_transceivers(&mut self, now: Instant) -> bool {
-        for _ in 0..BATCHES_MAX {
-            let filled = receive(&mut self.record_batch, &self.record_socket);
-            let mut downlink = DownlinkPath {
-                relay: &self.relay,
-                pops: &self.pops,
-                links: &mut self.links,
-                receipts: &mut self.receipts,
-                traffic: &mut self.down,
-                drops: &mut self.drops,
-            };
-            for (from, datagram) in self.record_batch.iter() {
-                if let Err(reason) = downlink.forward(from, datagram) {
-                    downlink.drops.count(reason);
-                } else {
-                    self.last_forwarded = now;
-                }
-            }
-            self.links.flush();
-            self.send_links(now);
-            if filled < self.record_batch.slots() {
-                return false;
+        let more = (0..BATCHES_MAX).all(|_| self.take_records(now));
+        self.links.flush();
+        self.send_links(now);
+        more
+    }
+
+    /// One batch. Returns whether it was full.
+    fn take_records(&mut self, now: Instant) -> bool {
+        let filled = receive(&mut self.record_batch, &self.record_socket);
+        let mut downlink = DownlinkPath {
+            relay: &self.relay,
+            pops: &self.pops,
+            links: &mut self.links,
+            receipts: &mut self.receipts,
+            traffic: &mut self.down,
+            drops: &mut self.drops,
+        };
+        for (from, datagram) in self.record_batch.iter() {
+            if let Err(reason) = downlink.forward(from, datagram) {
+                downlink.drops.count(reason);
+            } else {
+                self.last_forwarded = now;
             }
         }
-        true
+        filled == self.record_batch.slots()
     }
 
     fn take_events(&mut self, now: Instant) {
@@ -340,25 +348,31 @@ impl Worker {
         }
     }
 
-    fn wait(&self, poller: &mut Poller) {
-        let now = clock::now();
+    /// Waits until there is something to do, and says where.
+    fn wait(&mut self, began: Instant) -> Ready {
         let deadline = match self.shutdown.state() {
             State::Draining { deadline } => Some(deadline.min(self.last_forwarded + DRAIN_IDLE)),
             State::Running | State::Stopped => None,
         };
         let next = self.links.poll_timeout().into_iter().chain(deadline).min();
         let timeout = next.map_or(PUBLISH_INTERVAL, |next| {
-            next.saturating_duration_since(now).min(PUBLISH_INTERVAL)
+            next.saturating_duration_since(began).min(PUBLISH_INTERVAL)
         });
         let fds = [
             self.waker.as_fd(),
             self.link_socket.as_fd(),
             self.record_socket.as_fd(),
         ];
-        if let Err(error) = poller.wait(&fds, Some(timeout)) {
+        let packets = self.up.records + self.down.records;
+        let ready = self.pace.wait(&fds, began, timeout, packets);
+        let ready = ready.unwrap_or_else(|error| {
             tracing::warn!(%error, "waiting for sockets");
+            Ready::ALL
+        });
+        if ready.is_ready(WAKER) {
+            self.waker.drain();
         }
-        self.waker.drain();
+        ready
     }
 
     fn publish(&mut self, now: Instant) {
@@ -492,6 +506,14 @@ fn bind(
         &[("socket", kind), ("worker", worker.as_str())],
     );
     Ok(socket)
+}
+
+/// A core relay has no tick: what gathers at the PoPs arrives together, and a tick of its own would only add delay.
+fn pacing(config: &Config) -> Pacing {
+    Pacing {
+        tick: Duration::ZERO,
+        ..Pacing::from(&config.topology.network.worker)
+    }
 }
 
 fn tls(config: &Config) -> anyhow::Result<Tls> {

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use topology::{
     CoreRelay, Datagrams, Link, Network, Pop, Region, Signaling, Topology, Transceiver,
-    TransceiverCluster,
+    TransceiverCluster, WorkerPacing,
 };
 
 /// One region, `eu`. Nodes are named `r1..`, `t1..`, `p1..`.
@@ -116,6 +116,7 @@ fn network() -> Network {
         hint_age_max_min: 1440,
         drain_max_s: 2,
         link: Link::default(),
+        worker: WorkerPacing::default(),
         signaling: Signaling::default(),
         vips: Vec::new(),
     }

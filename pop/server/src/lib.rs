@@ -15,7 +15,6 @@ mod drain;
 mod ingress;
 mod metrics;
 pub mod regions;
-mod seed;
 mod state;
 mod uplink;
 mod worker;

@@ -1,13 +1,14 @@
 //! One worker: a pinned thread with its own sockets, links and flows. Its loop lists its sources in order of priority:
 //!
 //! 1. what the node is told: stop, drain, another configuration;
-//! 2. clients: up to [`BATCHES_MAX`] batches of each ingress address; records of a batch are flushed into datagrams at its end;
+//! 2. clients: up to [`BATCHES_MAX`] batches of each ingress address; their records leave when all are taken;
 //! 3. the backbone: up to [`BATCHES_MAX`] batches; what is for clients leaves in batches;
 //! 4. timers of links and flows;
 //! 5. what the links have to send;
 //! 6. figures, a few times a second.
 //!
-//! Then it waits for a socket, a waker or the next timer, or not at all while a source had more than its share.
+//! Then it waits for a socket, a waker or the next timer ([`Pace`]), or not at all while a source had more than its share. It looks only
+//! at sockets that the wait said are readable.
 
 mod report;
 
@@ -21,7 +22,9 @@ use pop_proto::{Flows, FlowsConfig, Now, Routes};
 use runtime::clock;
 use runtime::metrics::Registry;
 use runtime::node::{Config, ConfigHandle, NodeContext, Shutdown, State};
-use runtime::poll::{Poller, Waker};
+use runtime::pace::Pace;
+use runtime::poll::{Ready, Waker};
+use runtime::random;
 use runtime::udp::{BindOptions, GRO_SLOT_BYTES, RecvBatch, UdpSocket, send_segments};
 use runtime::watch::{Heart, IDLE_TURN_MAX};
 use topology::Pop;
@@ -34,10 +37,13 @@ use crate::drain::Drain;
 use crate::ingress::Ingress;
 use crate::metrics::Metrics;
 use crate::regions::{Plan, Regions};
-use crate::seed;
 use crate::state::Board;
 use crate::uplink::{UplinkPath, WorkerTotals};
 
+/// Places in a wait: the waker, the backbone socket, and from there on the ingress sockets in their order.
+const WAKER: usize = 0;
+const BACKBONE: usize = 1;
+const INGRESS: usize = 2;
 /// Batches taken from one socket in a turn.
 const BATCHES_MAX: usize = 4;
 /// GRO buffers of the backbone socket.
@@ -56,6 +62,7 @@ pub(crate) struct Worker {
     generation: u64,
     shutdown: Shutdown,
     waker: Waker,
+    pace: Pace,
     ingress: Ingress,
     backbone: UdpSocket,
     backbone_batch: RecvBatch,
@@ -90,7 +97,7 @@ impl Worker {
         let links_config = LinksConfig {
             worker: index,
             link: config.topology.network.link.clone(),
-            seed: seed::bytes()?,
+            seed: random::bytes()?,
             congestion: Congestion::default(),
         };
         let mut links = Links::dialer(links_config, tls(config)?, &plan.targets, now);
@@ -100,7 +107,7 @@ impl Worker {
         context.shutdown.register(&waker);
         let flows = FlowsConfig {
             flows_max: pop.flows_max,
-            hash_seed: seed::number()?,
+            hash_seed: random::number()?,
             recovery: None,
         };
         Ok(Self {
@@ -111,6 +118,7 @@ impl Worker {
             config: context.config.clone(),
             shutdown: context.shutdown.clone(),
             waker,
+            pace: Pace::new((&config.topology.network.worker).into(), now),
             ingress,
             backbone: bind_backbone(pop, &context.metrics)?,
             backbone_batch: RecvBatch::new(BACKBONE_SLOTS, GRO_SLOT_BYTES),
@@ -119,7 +127,11 @@ impl Worker {
             regions,
             routes: routes(config, pop),
             flows: Flows::new(flows, now),
-            reassembler: Reassembler::new(REASSEMBLY_PACKETS_MAX, REASSEMBLY_TTL, seed::number()?),
+            reassembler: Reassembler::new(
+                REASSEMBLY_PACKETS_MAX,
+                REASSEMBLY_TTL,
+                random::number()?,
+            ),
             totals: WorkerTotals::default(),
             metrics: Metrics::new(&context.metrics),
             registry: context.metrics.clone(),
@@ -134,7 +146,7 @@ impl Worker {
 
     /// Runs until the node has stopped, or all its workers have drained.
     pub(crate) fn run(mut self) {
-        let mut poller = Poller::new();
+        let mut ready = Ready::ALL;
         loop {
             self.heart.beat();
             let at = moment();
@@ -144,18 +156,22 @@ impl Worker {
             }
             self.follow_config(at.instant);
             // 2. clients
-            let mut more = self.take_clients(at);
+            let mut more = self.take_clients(ready, at);
             // 3. the backbone
-            more |= self.take_backbone(at);
+            if ready.is_ready(BACKBONE) {
+                more |= self.take_backbone(at);
+            }
             // 4. timers
             self.timers(at);
             // 5. what the links have to send
             self.send_links(at.instant);
             // 6. figures
             self.publish(at.instant);
-            if !more {
-                self.wait(&mut poller);
-            }
+            ready = if more {
+                Ready::ALL
+            } else {
+                self.wait(at.instant)
+            };
         }
         // Those that wait learn at once that the PoP has drained.
         self.shutdown.wake_all();
@@ -199,6 +215,7 @@ impl Worker {
             return;
         };
         self.routes = routes(&config, pop);
+        self.pace.set((&config.topology.network.worker).into());
         match tls(&config) {
             Ok(tls) => self.links.reload(tls),
             Err(error) => tracing::warn!(%error, "certificates: the old ones stay"),
@@ -213,36 +230,42 @@ impl Worker {
     }
 
     /// Whether a socket had more than its share.
-    fn take_clients(&mut self, at: Now) -> bool {
+    fn take_clients(&mut self, ready: Ready, at: Now) -> bool {
         let mut more = false;
         for index in 0..self.ingress.len() {
-            for batch in 1..=BATCHES_MAX {
-                let full = self.ingress.recv(index, &mut self.totals.drops);
-                let mut uplink = UplinkPath {
-                    flows: &mut self.flows,
-                    routes: &self.routes,
-                    regions: &self.regions,
-                    links: &mut self.links,
-                    totals: &mut self.totals,
-                    last_forwarded: &mut self.last_forwarded,
-                    tag: Tag {
-                        pop: self.pop,
-                        worker: self.index,
-                        ingress: u8::try_from(index).unwrap_or(u8::MAX),
-                    },
-                };
-                for (from, packet) in self.ingress.batch.iter() {
-                    uplink.forward(ClientAddr::new(from), packet, at);
-                }
-                self.links.flush();
-                self.send_links(at.instant);
-                if !full {
-                    break;
-                }
-                more |= batch == BATCHES_MAX;
+            if ready.is_ready(INGRESS + index) {
+                more |= self.take_ingress(index, at);
             }
         }
+        self.links.flush();
+        self.send_links(at.instant);
         more
+    }
+
+    fn take_ingress(&mut self, index: usize, at: Now) -> bool {
+        for _ in 0..BATCHES_MAX {
+            let full = self.ingress.recv(index, &mut self.totals.drops);
+            let mut uplink = UplinkPath {
+                flows: &mut self.flows,
+                routes: &self.routes,
+                regions: &self.regions,
+                links: &mut self.links,
+                totals: &mut self.totals,
+                last_forwarded: &mut self.last_forwarded,
+                tag: Tag {
+                    pop: self.pop,
+                    worker: self.index,
+                    ingress: u8::try_from(index).unwrap_or(u8::MAX),
+                },
+            };
+            for (from, packet) in self.ingress.batch.iter() {
+                uplink.forward(ClientAddr::new(from), packet, at);
+            }
+            if !full {
+                return false;
+            }
+        }
+        true
     }
 
     fn take_backbone(&mut self, at: Now) -> bool {
@@ -313,16 +336,16 @@ impl Worker {
         }
     }
 
-    fn wait(&self, poller: &mut Poller) {
+    /// Waits until there is something to do, and says where.
+    fn wait(&mut self, began: Instant) -> Ready {
         let timers = [self.links.poll_timeout(), self.flows.poll_timeout()];
         let deadline = match self.shutdown.state() {
             State::Draining { deadline } => Some(deadline.min(Drain::idle_at(self.last_forwarded))),
             State::Running | State::Stopped => None,
         };
         let next = timers.into_iter().flatten().chain(deadline).min();
-        let now = clock::now();
         let timeout = next.map_or(IDLE_TURN_MAX, |next| {
-            next.saturating_duration_since(now).min(IDLE_TURN_MAX)
+            next.saturating_duration_since(began).min(IDLE_TURN_MAX)
         });
         let own = [self.waker.as_fd(), self.backbone.as_fd()];
         let mut fds = [self.waker.as_fd(); runtime::poll::FDS_MAX];
@@ -332,10 +355,17 @@ impl Worker {
             *slot = fd;
             len += 1;
         }
-        if let Err(error) = poller.wait(fds.get(..len).unwrap_or_default(), Some(timeout)) {
+        let fds = fds.get(..len).unwrap_or_default();
+        let packets = self.totals.up.packets + self.totals.down.packets;
+        let ready = self.pace.wait(fds, began, timeout, packets);
+        let ready = ready.unwrap_or_else(|error| {
             tracing::warn!(%error, "waiting for sockets");
+            Ready::ALL
+        });
+        if ready.is_ready(WAKER) {
+            self.waker.drain();
         }
-        self.waker.drain();
+        ready
     }
 }
 

@@ -51,6 +51,12 @@ fn network(network: &Network, findings: &mut Findings) {
         );
     }
 
+    let worker = &network.worker;
+    let at = |key| format!("network.worker.{key}");
+    findings.range(at("busy_poll_us"), worker.busy_poll_us, 0, 1_000);
+    findings.range(at("tick_us"), worker.tick_us, 0, 1_000);
+    findings.range(at("tick_above_pps"), worker.tick_above_pps, 1, 10_000_000);
+
     let signaling = &network.signaling;
     let at = |key| format!("network.signaling.{key}");
     findings.range(at("sessions_max"), signaling.sessions_max, 1, 1_000_000);

@@ -4,18 +4,18 @@ use std::net::SocketAddr;
 
 use core_relay_proto::DropReason;
 use core_relay_proto::verdict::Drops;
-use runtime::udp::{SendBatch, UdpSocket, send_segments};
+use runtime::udp::{Outbox, UdpSocket};
 use wire::record::RecordHeader;
 use wire::regroup::{Regroup, RegroupError};
 
-use super::{SEND_SLOTS, count, send_singles};
+use super::count_lost;
 
 /// Transceivers kept apart in one batch; with more, a batch leaves in parts.
 const DESTINATIONS_MAX: usize = 64;
 
 pub(crate) struct Packed {
     regroup: Regroup<SocketAddr>,
-    singles: SendBatch,
+    outbox: Outbox,
     datagram_len_max: usize,
 }
 
@@ -24,7 +24,7 @@ impl Packed {
     pub(super) fn new(datagram_len_max: usize) -> Self {
         Self {
             regroup: Regroup::new(DESTINATIONS_MAX),
-            singles: SendBatch::new(SEND_SLOTS, datagram_len_max),
+            outbox: Outbox::new(datagram_len_max),
             datagram_len_max,
         }
     }
@@ -49,26 +49,11 @@ impl Packed {
         }
     }
 
-    /// Ends a batch: several datagrams to one transceiver leave as a train (UDP_SEGMENT), single ones together.
     pub(super) fn flush(&mut self, socket: &UdpSocket, drops: &mut Drops) {
-        let singles = &mut self.singles;
-        self.regroup.drain(|to, bytes, segment_bytes| {
-            if bytes.len() > segment_bytes {
-                if send_segments(socket, to, bytes, segment_bytes).is_err() {
-                    drops.add(
-                        DropReason::SendFailed,
-                        count(bytes.len().div_ceil(segment_bytes)),
-                    );
-                }
-            } else if !singles.push(to, bytes) {
-                send_singles(singles, socket, drops);
-                // An empty batch takes any datagram that regrouping made: both have the same limit.
-                if !singles.push(to, bytes) {
-                    drops.count(DropReason::Oversize);
-                }
-            }
-        });
-        send_singles(singles, socket, drops);
+        let outbox = &mut self.outbox;
+        self.regroup
+            .drain(|to, bytes, segment_bytes| outbox.send(socket, to, bytes, segment_bytes));
+        count_lost(outbox.flush(socket), drops);
     }
 }
 

@@ -8,7 +8,10 @@ use runtime::udp::{SendBatch, UdpSocket};
 use wire::record::{self, DATAGRAM_HEADER_LEN, DatagramKind, RecordHeader};
 use wire::sequence::Sequences;
 
-use super::{SEND_SLOTS, send_singles};
+use super::count_lost;
+
+/// Datagrams sent in one call.
+const SEND_SLOTS: usize = 64;
 
 pub(crate) struct Single {
     sends: SendBatch,
@@ -32,7 +35,7 @@ impl Single {
         drops: &mut Drops,
     ) {
         if self.sends.is_full() {
-            send_singles(&mut self.sends, socket, drops);
+            self.flush(socket, drops);
         }
         let len = DATAGRAM_HEADER_LEN + header.encoded_len() + payload.len();
         let sequence = self.sequences.next(to);
@@ -48,7 +51,9 @@ impl Single {
     }
 
     pub(super) fn flush(&mut self, socket: &UdpSocket, drops: &mut Drops) {
-        send_singles(&mut self.sends, socket, drops);
+        if !self.sends.is_empty() {
+            count_lost(self.sends.flush(socket), drops);
+        }
     }
 }
 

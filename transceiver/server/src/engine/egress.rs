@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use runtime::udp::{SendBatch, UdpSocket, send_segments};
+use runtime::udp::{Outbox, UdpSocket};
 use transceiver_proto::{DropReason, Drops, ReturnPath};
 use wire::record::{self, DATAGRAM_HEADER_LEN, RecordHeader};
 use wire::regroup::Regroup;
@@ -10,13 +10,11 @@ use wire::{ClientAddr, Owner};
 
 /// Core-relay workers kept apart in one batch.
 const DESTINATIONS_MAX: usize = 256;
-/// Single datagrams sent in one call.
-const SEND_SLOTS: usize = 64;
 
 pub(crate) struct Egress {
     owner: Owner,
     regroup: Regroup<SocketAddr>,
-    singles: SendBatch,
+    outbox: Outbox,
     datagram_len_max: usize,
     fragment_id: u16,
     /// End records.
@@ -31,7 +29,7 @@ impl Egress {
         Self {
             owner,
             regroup: Regroup::new(DESTINATIONS_MAX),
-            singles: SendBatch::new(SEND_SLOTS, datagram_len_max),
+            outbox: Outbox::new(datagram_len_max),
             datagram_len_max,
             fragment_id: 0,
             ends: 0,
@@ -99,36 +97,11 @@ impl Egress {
 
     /// Ends a batch: several datagrams to one relay leave as a train (UDP_SEGMENT), single ones together.
     pub(crate) fn flush(&mut self, socket: &UdpSocket, drops: &mut Drops) {
-        let singles = &mut self.singles;
-        self.regroup.drain(|to, bytes, segment_bytes| {
-            if bytes.len() > segment_bytes {
-                if send_segments(socket, to, bytes, segment_bytes).is_err() {
-                    drops.add(
-                        DropReason::SendFailed,
-                        count(bytes.len().div_ceil(segment_bytes)),
-                    );
-                }
-            } else if !singles.push(to, bytes) {
-                send_singles(singles, socket, drops);
-                if !singles.push(to, bytes) {
-                    drops.count(DropReason::Oversize);
-                }
-            }
-        });
-        send_singles(singles, socket, drops);
+        let outbox = &mut self.outbox;
+        self.regroup
+            .drain(|to, bytes, segment_bytes| outbox.send(socket, to, bytes, segment_bytes));
+        let report = outbox.flush(socket);
+        let lost = u64::try_from(report.would_block + report.failed).unwrap_or(u64::MAX);
+        drops.add(DropReason::SendFailed, lost);
     }
-}
-
-fn send_singles(singles: &mut SendBatch, socket: &UdpSocket, drops: &mut Drops) {
-    if !singles.is_empty() {
-        let report = singles.flush(socket);
-        drops.add(
-            DropReason::SendFailed,
-            count(report.would_block + report.failed),
-        );
-    }
-}
-
-fn count(datagrams: usize) -> u64 {
-    u64::try_from(datagrams).unwrap_or(u64::MAX)
 }
