@@ -18,6 +18,7 @@ pub(crate) struct Arena {
     open: BytesMut,
     /// Full blocks, the oldest first.
     full: VecDeque<BytesMut>,
+    block_bytes: usize,
 }
 
 impl Arena {
@@ -32,22 +33,24 @@ impl Arena {
             return;
         }
         let block_bytes = len * BLOCK_DATAGRAMS;
-        let oldest = self.full.pop_front().map(|mut block| {
-            let free = block.try_reclaim(block_bytes);
-            (block, free)
-        });
-        let next = match oldest {
-            Some((block, true)) => block,
-            Some((block, false)) => {
-                self.full.push_front(block);
-                BytesMut::with_capacity(block_bytes)
-            }
-            None => BytesMut::with_capacity(block_bytes),
-        };
+        if block_bytes != self.block_bytes {
+            // The first block, or another connection with other datagrams.
+            self.full.clear();
+            self.block_bytes = block_bytes;
+            self.open = BytesMut::with_capacity(block_bytes);
+            return;
+        }
+        let next = self.oldest_free();
+        let next = next.unwrap_or_else(|| BytesMut::with_capacity(block_bytes));
         let filled = std::mem::replace(&mut self.open, next);
         if self.full.len() < BLOCKS_MAX {
             self.full.push_back(filled);
         }
+    }
+
+    fn oldest_free(&mut self) -> Option<BytesMut> {
+        let free = self.full.front_mut()?.try_reclaim(self.block_bytes);
+        free.then(|| self.full.pop_front()).flatten()
     }
 }
 

@@ -11,6 +11,7 @@ use quinn_proto::{
 use topology::Link;
 
 use crate::congestion::Congestion;
+use crate::congestion::ConstantWindow;
 use crate::tls::Tls;
 
 /// Packets one GSO send carries at most.

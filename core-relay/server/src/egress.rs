@@ -30,6 +30,17 @@ impl Egress {
         }
     }
 
+    /// Takes over a reloaded topology, between two batches.
+    pub(crate) fn follow(&mut self, region: &Region, link: &Link) {
+        let stays = match self {
+            Self::Packed(_) => region.transceivers.datagrams == Datagrams::Packed,
+            Self::Single(_) => region.transceivers.datagrams == Datagrams::Single,
+        };
+        if !stays {
+            *self = Self::of(region, link);
+        }
+    }
+
     /// Queues a record; it leaves when there is no room for more, or at [`Self::flush`].
     pub(crate) fn push(
         &mut self,

@@ -211,7 +211,7 @@ impl Worker {
         }
         self.pace.set(pacing(&config));
         self.relay = Relay::new(region);
-        self.egress = Egress::of(region, &config.topology.network.link);
+        self.egress.follow(region, &config.topology.network.link);
         let allowed = self.pops.apply(&config.topology, region);
         self.links.set_allowed(&allowed, now);
         self.take_events(now);
