@@ -145,7 +145,7 @@ fn an_end_record_ends_the_flow_and_reaches_no_client() {
         world.get("/state").1.contains("\"flows_ended\":1")
     });
     client.send(RTP);
-    world.until("forgotten", |world| world.drops("no_flow") == 1);
+    world.until("forgotten", |world| world.drops("ended") == 1);
     assert!(client.recv().is_none(), "it is not for the client");
 }
 
