@@ -3,7 +3,7 @@
 //! | request | answer |
 //! | --- | --- |
 //! | `GET /healthz` | 200 while the process answers at all |
-//! | `GET /readyz` | 200 `ready`, or 503 and the reason; draining is one, and a worker that is stalled |
+//! | `GET /readyz` | 200 `ready` and what is amiss nevertheless, or 503 and the reason; draining is one, and a worker that is stalled |
 //! | `GET /metrics` | Prometheus text |
 //! | `GET /state` | JSON of the program |
 //! | anything but GET and HEAD | 403 without an admin token configured, 401 without it in `Authorization: Bearer` |
@@ -35,8 +35,8 @@ const PROMETHEUS: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// What a program shows.
 pub struct Admin {
-    /// Whether it can serve, and if not, why; one line.
-    pub ready: Box<dyn Fn() -> Result<(), String> + Send + Sync>,
+    /// Whether it can serve, and if not, why; one line. If it can, what is amiss nevertheless; a line each, or nothing.
+    pub ready: Box<dyn Fn() -> Result<String, String> + Send + Sync>,
     /// Its state.
     pub state: Box<dyn Fn() -> serde_json::Value + Send + Sync>,
     /// Further routes. The token is asked for before they are reached.
@@ -210,7 +210,7 @@ async fn readyz(State(app): State<Arc<App>>) -> Response {
         node::State::Stopped => Err("stopped".to_owned()),
     };
     match ready {
-        Ok(()) => "ready\n".into_response(),
+        Ok(amiss) => format!("ready\n{amiss}").into_response(),
         Err(reason) => (StatusCode::SERVICE_UNAVAILABLE, format!("{reason}\n")).into_response(),
     }
 }

@@ -105,7 +105,7 @@ fn refuses(_: NodeContext) -> Result<Running> {
 /// A worker that says on stdout what it sees, until `ends`.
 fn start(context: NodeContext, ends: fn(State) -> bool) -> Result<Running> {
     let admin = Admin {
-        ready: Box::new(|| Ok(())),
+        ready: Box::new(|| Ok(String::new())),
         state: Box::new(|| serde_json::Value::Null),
         routes: axum::Router::new(),
     };

@@ -11,6 +11,7 @@ use quinn_proto::Incoming;
 use rustls_pki_types::CertificateDer;
 
 use crate::connection::{LinkConnection, Stage};
+use crate::heartbeat::Heartbeat;
 use crate::links::{Allowed, LinkEvent, Links, LinksConfig};
 use crate::reason::{CloseCode, DownReason, LinkDrop};
 use crate::tls;
@@ -162,7 +163,14 @@ impl Links {
 
     /// The first heartbeat of an accepted connection told the worker: the connection serves that link from here on.
     /// A connection that served it before is of a process that is gone, so the newer one wins at once.
-    pub(crate) fn bind(&mut self, index: usize, worker: u8, now: Instant) -> Option<usize> {
+    /// A connection that renews one is of the same process, and the link stays up.
+    pub(crate) fn bind(
+        &mut self,
+        index: usize,
+        heartbeat: &Heartbeat,
+        now: Instant,
+    ) -> Option<usize> {
+        let worker = heartbeat.worker;
         let connection = self.connection(index)?;
         let Stage::Unbound { peer } = &connection.stage else {
             return None;
@@ -178,9 +186,22 @@ impl Links {
             .find_link(|link| link.dial.is_none() && link.peer == peer && link.worker == worker);
         let id = existing.unwrap_or_else(|| self.add_link(peer, worker, None, now));
         let link = usize::try_from(id.index).ok()?;
+        if let Some(older) = self.link(link)?.connection
+            && heartbeat.renews
+        {
+            let connection = self.connection(index)?;
+            connection.stage = Stage::Bound;
+            connection.link = Some(link);
+            self.links.get_mut(link)?.as_mut()?.connection = Some(index);
+            self.retire(older, now);
+            return Some(link);
+        }
         if let Some(older) = self.link(link)?.connection {
+            let older_from = self.connection(older)?.quic.remote_address();
+            let state = self.links.get_mut(link)?.as_mut()?;
+            let reason = state.replaced.note(older_from, from);
             self.close_connection(older, CloseCode::Replaced, now);
-            self.link_lost(link, DownReason::Replaced, now);
+            self.link_lost(link, reason, now);
         }
         let connection = self.connections.get_mut(index)?.as_deref_mut()?;
         connection.stage = Stage::Bound;

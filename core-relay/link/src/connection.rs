@@ -3,6 +3,7 @@
 //! ```text
 //!   dialed     Handshaking ---------------------> Bound --> Closed
 //!   accepted   Handshaking --> Unbound --(Ping)-> Bound --> Closed
+//!   renewal    Handshaking --> Renewing -(Pong)-> Bound --> Closed      dialed for a link that has another one
 //! ```
 //! Unbound: the certificate told the node, no heartbeat has told the worker yet.
 
@@ -12,13 +13,14 @@ use std::time::Instant;
 use bytes::Bytes;
 use quinn_proto::{Connection, SendDatagramError};
 
-use crate::reason::CloseCode;
+use crate::reason::{CloseCode, DownReason};
 use crate::transport::HEARTBEAT_ROOM_BYTES;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Stage {
     Handshaking,
     Unbound { peer: Arc<str> },
+    Renewing,
     Bound,
     Closed,
 }
@@ -31,6 +33,8 @@ pub(crate) struct LinkConnection {
     pub(crate) opened: Instant,
     /// quinn's next timer, cached after every change.
     pub(crate) deadline: Option<Instant>,
+    /// When it closes because another one serves its link; until then it is read.
+    pub(crate) retire_at: Option<Instant>,
     /// Whether it waits in the list of connections that may have something to send.
     pub(crate) queued: bool,
 }
@@ -43,13 +47,27 @@ impl LinkConnection {
             link,
             opened: now,
             deadline: None,
+            retire_at: None,
             queued: false,
         }
     }
 
     /// Whether it counts against the bound on unfinished attempts.
     pub(crate) const fn is_half_open(&self) -> bool {
-        matches!(self.stage, Stage::Handshaking | Stage::Unbound { .. })
+        matches!(
+            self.stage,
+            Stage::Handshaking | Stage::Unbound { .. } | Stage::Renewing
+        )
+    }
+
+    /// Why an attempt came to nothing in its time. Once the handshake has passed, only the full-size heartbeat can be
+    /// missing. (Packets of the handshake are of `mtu_bytes`, too: on a path that has never carried them the peer is
+    /// unreachable, whatever the cause.)
+    pub(crate) const fn expired(&self) -> DownReason {
+        match self.stage {
+            Stage::Unbound { .. } | Stage::Renewing | Stage::Bound => DownReason::Mtu,
+            Stage::Handshaking | Stage::Closed => DownReason::Unreachable,
+        }
     }
 
     pub(crate) fn close(&mut self, code: CloseCode, now: Instant) {
@@ -60,6 +78,7 @@ impl LinkConnection {
         );
         self.stage = Stage::Closed;
         self.link = None;
+        self.retire_at = None;
     }
 
     /// Queues a heartbeat ahead of the records that the link still holds.

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use quinn_proto::{ConnectionHandle, EndpointEvent, Event};
-use wire::record::{DatagramKind, open_datagram};
+use wire::record::{DATAGRAM_HEADER_LEN, DatagramKind, open_datagram};
 
 use crate::connection::{LinkConnection, Stage};
 use crate::heartbeat::{Heartbeat, pong};
@@ -99,7 +99,7 @@ impl Links {
         let dropped = self.connections.get_mut(index).and_then(Option::take);
         self.ready.retain(|ready| *ready != index);
         if let Some(link) = dropped.and_then(|connection| connection.link) {
-            self.link_lost(link, DownReason::Closed, now);
+            self.parted(link, index, DownReason::Closed, now);
         }
     }
 
@@ -114,8 +114,13 @@ impl Links {
         let Some(link) = connection.link else {
             return self.identify(index, now);
         };
-        connection.stage = Stage::Bound;
-        if let Some(state) = self.links.get_mut(link).and_then(Option::as_mut) {
+        let Some(state) = self.links.get_mut(link).and_then(Option::as_mut) else {
+            return;
+        };
+        if state.renewal == Some(index) {
+            connection.stage = Stage::Renewing;
+        } else {
+            connection.stage = Stage::Bound;
             state.attach(index, connection, &self.config.link, now);
         }
         self.send_ping(link, now);
@@ -128,8 +133,9 @@ impl Links {
         let half_open = connection.is_half_open();
         let from = connection.quic.remote_address();
         connection.stage = Stage::Closed;
+        connection.retire_at = None;
         match connection.link.take() {
-            Some(link) => self.link_lost(link, reason, now),
+            Some(link) => self.parted(link, index, reason, now),
             None if half_open => self.refuse(from, reason),
             None => {}
         }
@@ -142,6 +148,10 @@ impl Links {
         };
         if connection.is_half_open() && now >= connection.opened + attempt_max {
             return self.attempt_expired(index, now);
+        }
+        if connection.retire_at.is_some_and(|at| now >= at) {
+            connection.retire_at = None;
+            return self.close_connection(index, CloseCode::Replaced, now);
         }
         if connection.deadline.is_some_and(|deadline| now >= deadline) {
             connection.quic.handle_timeout(now);
@@ -156,9 +166,10 @@ impl Links {
         };
         let from = connection.quic.remote_address();
         let unbound = connection.stage != Stage::Handshaking;
+        let reason = connection.expired();
         match connection.link.take() {
-            Some(link) => self.link_lost(link, DownReason::Unreachable, now),
-            None => self.refuse(from, DownReason::Unreachable),
+            Some(link) => self.parted(link, index, reason, now),
+            None => self.refuse(from, reason),
         }
         if unbound {
             self.close_connection(index, CloseCode::NoHeartbeat, now);
@@ -191,7 +202,7 @@ impl Links {
         let link = match (bound, kind) {
             (Some(link), _) => Some(link),
             (None, DatagramKind::Ping) => {
-                Heartbeat::parse(body).and_then(|heartbeat| self.bind(index, heartbeat.worker, now))
+                Heartbeat::parse(body).and_then(|heartbeat| self.bind(index, &heartbeat, now))
             }
             (None, DatagramKind::Pong | DatagramKind::Records) => None,
         };
@@ -205,7 +216,7 @@ impl Links {
         match kind {
             DatagramKind::Records => self.take_records(link, datagram.slice_ref(body)),
             DatagramKind::Ping => self.take_ping(index, link, body),
-            DatagramKind::Pong => self.take_pong(link, body, now),
+            DatagramKind::Pong => self.take_pong(index, link, body, now),
         }
     }
 
@@ -248,7 +259,7 @@ impl Links {
         }
     }
 
-    fn take_pong(&mut self, link: usize, body: &[u8], now: Instant) {
+    fn take_pong(&mut self, index: usize, link: usize, body: &[u8], now: Instant) {
         let now_us = self.now_us(now);
         let Some(heartbeat) = Heartbeat::parse(body) else {
             self.drops.add(LinkDrop::Malformed, 1);
@@ -257,7 +268,14 @@ impl Links {
         let Some(state) = self.links.get_mut(link).and_then(Option::as_mut) else {
             return;
         };
-        if state.health.echoed(heartbeat.sent_us, now_us, now) && state.up_since.is_none() {
+        let full = DATAGRAM_HEADER_LEN + body.len() >= state.datagram_len_max();
+        let counts = state.health.echoed(heartbeat.sent_us, now_us, full, now);
+        if !(counts && full) {
+            return;
+        }
+        if state.renewal == Some(index) {
+            self.renewed(link, index, now);
+        } else if state.up_since.is_none() {
             self.link_up(link, now);
         }
     }
@@ -275,13 +293,37 @@ impl Links {
             now + std::time::Duration::from_millis(self.config.link.heartbeat_ms.into());
         let heartbeat = Heartbeat {
             draining: self.draining,
+            renews: false,
             worker: self.config.worker,
             loss_ppm: state.health.loss_ppm(),
             sent_us,
         };
-        let proving = state.dial.is_some() && state.up_since.is_none();
-        let len = if proving { state.datagram_len_max() } else { 0 };
+        let len = state.next_ping_len();
         let ping = heartbeat.ping(state.next_sequence(), len);
+        let renewal = state.renewal;
+        if let Some(connection) = self.connection(index) {
+            connection.send_heartbeat(ping);
+            self.enqueue(index);
+        }
+        if let Some(renewal) = renewal {
+            self.send_renewal(link, renewal, heartbeat);
+        }
+    }
+
+    /// A Ping of full size on the connection that is to take over.
+    fn send_renewal(&mut self, link: usize, index: usize, heartbeat: Heartbeat) {
+        let ready = self
+            .connection(index)
+            .is_some_and(|own| own.stage == Stage::Renewing);
+        let state = self.links.get_mut(link).and_then(Option::as_mut);
+        let Some(state) = state.filter(|_| ready) else {
+            return;
+        };
+        let renews = Heartbeat {
+            renews: true,
+            ..heartbeat
+        };
+        let ping = renews.ping(state.next_sequence(), state.datagram_len_max());
         if let Some(connection) = self.connection(index) {
             connection.send_heartbeat(ping);
             self.enqueue(index);
@@ -319,11 +361,20 @@ impl Links {
         if state.connection.is_none() {
             return;
         }
+        let reason = state.refine(reason);
         let up_since = state.detach();
+        self.cancel_renewal(index, now);
+        let Some(state) = self.links.get_mut(index).and_then(Option::as_mut) else {
+            return;
+        };
         let (peer, worker) = (state.peer.clone(), state.worker);
         let dials = state.dial.is_some();
         if let Some(dial) = state.dial.as_mut().filter(|_| !closed) {
-            dial.redial.lost(up_since, now, &mut self.jitter);
+            if reason == DownReason::Duplicate {
+                dial.redial.duplicate(now, &mut self.jitter);
+            } else {
+                dial.redial.lost(up_since, now, &mut self.jitter);
+            }
         }
         if up_since.is_some() {
             self.downs.add(reason);
@@ -357,7 +408,12 @@ impl Links {
         let stuck = state.up_since.is_none() && now >= state.attached_at + attempt_max;
         let verdict = stuck.then_some(DownReason::NoEcho);
         if let Some(reason) = state.health.verdict(now).or(verdict) {
-            self.close_connection(connection, CloseCode::Deaf, now);
+            let code = if reason == DownReason::Mtu {
+                CloseCode::Mtu
+            } else {
+                CloseCode::Deaf
+            };
+            self.close_connection(connection, code, now);
             self.link_lost(index, reason, now);
         } else if now >= state.next_ping {
             self.send_ping(index, now);
@@ -460,7 +516,7 @@ mod tests {
                 match kind {
                     DatagramKind::Records => links.take_records(link, datagram.slice_ref(body)),
                     DatagramKind::Ping => links.take_ping(0, link, body),
-                    DatagramKind::Pong => links.take_pong(link, body, now),
+                    DatagramKind::Pong => links.take_pong(0, link, body, now),
                 }
             }
         }

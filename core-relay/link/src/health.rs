@@ -3,14 +3,17 @@
 //! ```text
 //!  heard   any datagram of the peer: its heartbeats, its echoes, its records
 //!  echoed  a Pong that carries one of our own recent Pings
+//!  proven  an echoed Ping of full size; only the end that dials sends such Pings, and the Pong is as long
 //!
 //!  not heard for down_after        -> Silent   the return is dead, even if we can still send
 //!  not echoed for 2 x down_after   -> NoEcho   we hear the peer, it does not hear us
+//!  not proven for 4 x down_after   -> Mtu      what is small passes, what is large does not
 //! ```
 //!
 //! A path that fails in one direction is seen first by the end that stops hearing; it closes the connection, and the
 //! close reaches the other end over the direction that works. `NoEcho` is for when that close was lost. It waits
-//! twice as long because a round trip is lost twice as often as a packet.
+//! twice as long because a round trip is lost twice as often as a packet. `Mtu` waits twice as long again, because only
+//! every second Ping is of full size.
 
 use std::time::{Duration, Instant};
 
@@ -27,6 +30,8 @@ pub(crate) struct Health {
     down_after: Duration,
     heard_at: Instant,
     echoed_at: Instant,
+    /// When a Ping of full size was last echoed; absent where none are sent.
+    proven_at: Option<Instant>,
     echoed: bool,
     rtt_us: u32,
     jitter_us: u32,
@@ -35,12 +40,13 @@ pub(crate) struct Health {
 }
 
 impl Health {
-    /// At the moment a connection is established.
-    pub(crate) fn new(link: &Link, now: Instant) -> Self {
+    /// At the moment a connection is established, at the end that proves the size (`proves`) or at the other.
+    pub(crate) fn new(link: &Link, proves: bool, now: Instant) -> Self {
         Self {
             down_after: Duration::from_millis(link.down_after_ms.into()),
             heard_at: now,
             echoed_at: now,
+            proven_at: proves.then_some(now),
             echoed: false,
             rtt_us: 0,
             jitter_us: 0,
@@ -56,8 +62,8 @@ impl Health {
     }
 
     /// A Pong came back for a Ping sent at `sent_us` of the same clock as `now_us`. Returns whether it counts:
-    /// a stamp from the future or older than the detection time proves nothing.
-    pub(crate) fn echoed(&mut self, sent_us: u64, now_us: u64, now: Instant) -> bool {
+    /// a stamp from the future or older than the detection time proves nothing. `full`: it was of full size.
+    pub(crate) fn echoed(&mut self, sent_us: u64, now_us: u64, full: bool, now: Instant) -> bool {
         let Some(rtt_us) = now_us.checked_sub(sent_us) else {
             return false;
         };
@@ -74,6 +80,9 @@ impl Health {
         self.last_rtt_us = rtt_us;
         self.echoed = true;
         self.echoed_at = self.echoed_at.max(now);
+        if full {
+            self.proven_at = self.proven_at.map(|at| at.max(now));
+        }
         true
     }
 
@@ -83,14 +92,21 @@ impl Health {
             Some(DownReason::Silent)
         } else if now >= self.echoed_at + self.down_after * 2 {
             Some(DownReason::NoEcho)
+        } else if self.proof_ends().is_some_and(|end| now >= end) {
+            Some(DownReason::Mtu)
         } else {
             None
         }
     }
 
+    fn proof_ends(&self) -> Option<Instant> {
+        Some(self.proven_at? + self.down_after * 4)
+    }
+
     /// When [`Self::verdict`] may change.
     pub(crate) fn deadline(&self) -> Instant {
-        (self.heard_at + self.down_after).min(self.echoed_at + self.down_after * 2)
+        let alive = (self.heard_at + self.down_after).min(self.echoed_at + self.down_after * 2);
+        self.proof_ends().map_or(alive, |end| end.min(alive))
     }
 
     /// Once per heartbeat interval: closes a window of the loss figure.
@@ -183,7 +199,7 @@ mod tests {
     #[test]
     fn silence_and_missing_echo_are_told_apart() {
         let start = epoch();
-        let mut health = Health::new(&Link::default(), start);
+        let mut health = Health::new(&Link::default(), false, start);
         assert_eq!(health.verdict(start + ms(499)), None);
         assert_eq!(health.deadline(), start + ms(500));
         assert_eq!(health.verdict(start + ms(500)), Some(DownReason::Silent));
@@ -192,26 +208,45 @@ mod tests {
         }
         assert_eq!(health.verdict(start + ms(999)), None);
         assert_eq!(health.verdict(start + ms(1000)), Some(DownReason::NoEcho));
-        assert!(health.echoed(1_000_000, 1_080_000, start + ms(1000)));
+        assert!(health.echoed(1_000_000, 1_080_000, false, start + ms(1000)));
         assert_eq!(health.verdict(start + ms(1400)), None);
+    }
+
+    #[test]
+    fn small_echoes_do_not_prove_the_size() {
+        let start = epoch();
+        for (proves, full, verdict) in [
+            (true, false, Some(DownReason::Mtu)),
+            (true, true, None),
+            (false, false, None),
+        ] {
+            let mut health = Health::new(&Link::default(), proves, start);
+            for at in (100..=2000).step_by(100) {
+                health.heard(0, start + ms(at));
+                assert!(health.echoed(0, 80_000, full, start + ms(at)));
+                assert!(at == 2000 || health.verdict(start + ms(at)).is_none());
+            }
+            assert_eq!(health.verdict(start + ms(2000)), verdict);
+            assert_eq!(verdict.is_some(), health.deadline() <= start + ms(2000));
+        }
     }
 
     #[test]
     fn rtt_and_jitter_are_smoothed() {
         let start = epoch();
-        let mut health = Health::new(&Link::default(), start);
-        assert!(health.echoed(0, 80_000, start));
+        let mut health = Health::new(&Link::default(), false, start);
+        assert!(health.echoed(0, 80_000, false, start));
         assert_eq!((health.rtt_us(), health.jitter_us()), (80_000, 0));
-        assert!(health.echoed(0, 96_000, start));
+        assert!(health.echoed(0, 96_000, false, start));
         assert_eq!((health.rtt_us(), health.jitter_us()), (82_000, 1000));
     }
 
     #[test]
     fn stamps_from_the_future_or_the_past_prove_nothing() {
         let start = epoch();
-        let mut health = Health::new(&Link::default(), start);
-        assert!(!health.echoed(11, 10, start));
-        assert!(!health.echoed(0, 1_000_001, start));
+        let mut health = Health::new(&Link::default(), false, start);
+        assert!(!health.echoed(11, 10, false, start));
+        assert!(!health.echoed(0, 1_000_001, false, start));
         assert_eq!(health.rtt_us(), 0);
     }
 

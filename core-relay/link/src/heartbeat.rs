@@ -5,7 +5,7 @@
 //!  +-------+--------+----------+--------------+----------------+---------
 //!  | flags | worker | 0 0      | loss, ppm    | sent, us       | padding
 //!  +-------+--------+----------+--------------+----------------+---------
-//!  flags: bit 0 the sender drains; others are ignored
+//!  flags: bit 0 the sender drains, bit 1 this connection takes over from one of the same process; others are ignored
 //!  worker: the sender's worker thread
 //!  loss: what the sender last measured of our datagrams
 //!  sent: the sender's own clock, for nobody else to interpret
@@ -21,11 +21,13 @@ use wire::record::{DATAGRAM_HEADER_LEN, DatagramKind, datagram_header};
 pub(crate) const HEARTBEAT_LEN: usize = 16;
 
 const FLAG_DRAINING: u8 = 0b01;
+const FLAG_RENEWS: u8 = 0b10;
 
 /// A heartbeat's body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Heartbeat {
     pub(crate) draining: bool,
+    pub(crate) renews: bool,
     pub(crate) worker: u8,
     pub(crate) loss_ppm: u32,
     pub(crate) sent_us: u64,
@@ -38,6 +40,7 @@ impl Heartbeat {
         let (sent, _padding) = rest.split_first_chunk::<8>()?;
         Some(Self {
             draining: flags & FLAG_DRAINING != 0,
+            renews: flags & FLAG_RENEWS != 0,
             worker: *worker,
             loss_ppm: u32::from_be_bytes([*l0, *l1, *l2, *l3]),
             sent_us: u64::from_be_bytes(*sent),
@@ -49,7 +52,9 @@ impl Heartbeat {
         let len = len.max(DATAGRAM_HEADER_LEN + HEARTBEAT_LEN);
         let mut out = BytesMut::with_capacity(len);
         out.put_slice(&datagram_header(DatagramKind::Ping, sequence));
-        out.put_u8(if self.draining { FLAG_DRAINING } else { 0 });
+        let draining = if self.draining { FLAG_DRAINING } else { 0 };
+        let renews = if self.renews { FLAG_RENEWS } else { 0 };
+        out.put_u8(draining | renews);
         out.put_u8(self.worker);
         out.put_u16(0);
         out.put_u32(self.loss_ppm);
@@ -76,6 +81,7 @@ mod tests {
     fn ping_reads_back_and_pong_echoes() {
         let sent = Heartbeat {
             draining: true,
+            renews: true,
             worker: 7,
             loss_ppm: 12_345,
             sent_us: 1 << 40,

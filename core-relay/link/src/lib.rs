@@ -32,6 +32,7 @@ mod links;
 mod queue;
 mod reason;
 mod redial;
+mod renew;
 mod tls;
 mod transport;
 

@@ -13,7 +13,7 @@ use crate::arena::Arena;
 use crate::connection::{LinkConnection, Refused};
 use crate::health::Health;
 use crate::queue::{Packed, SendQueue};
-use crate::reason::{LinkDrop, LinkDrops};
+use crate::reason::{DownReason, LinkDrop, LinkDrops};
 use crate::redial::Redial;
 
 /// Names a link as long as the topology names its peer.
@@ -68,11 +68,19 @@ pub(crate) struct LinkState {
     pub(crate) dial: Option<Dial>,
     /// Index of the connection that serves it or is being made for it.
     pub(crate) connection: Option<usize>,
+    /// Index of the connection that is to take over from it.
+    pub(crate) renewal: Option<usize>,
+    /// Why the present connection must end if that one fails.
+    pub(crate) untrusted: Option<DownReason>,
     pub(crate) up_since: Option<Instant>,
     /// When the present connection was established.
     pub(crate) attached_at: Instant,
     pub(crate) health: Health,
     pub(crate) next_ping: Instant,
+    /// Pings sent on the present connection.
+    pub(crate) pings: u32,
+    /// Where connections came from that a newer one took the link from.
+    pub(crate) replaced: Replaced,
     pub(crate) peer_draining: bool,
     pub(crate) peer_loss_ppm: u32,
     /// Largest datagram of the present connection.
@@ -91,6 +99,36 @@ pub(crate) struct LinkState {
     bytes_sent: u64,
     pub(crate) bytes_received: u64,
     pub(crate) drops: LinkDrops,
+}
+
+/// The last few addresses that lost the link to a newer connection. One that comes back is the socket of a process that
+/// lives on: a process that was started again has another port.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Replaced {
+    from: [Option<SocketAddr>; REPLACED_MAX],
+    next: usize,
+}
+
+/// Processes of one name told apart.
+const REPLACED_MAX: usize = 4;
+
+impl Replaced {
+    /// A connection from `newer` takes the link from one of `older`. Returns why, from the older one's view.
+    pub(crate) fn note(&mut self, older: SocketAddr, newer: SocketAddr) -> DownReason {
+        if older == newer {
+            return DownReason::Replaced;
+        }
+        let returns = self.from.contains(&Some(newer));
+        if let Some(place) = self.from.get_mut(self.next) {
+            *place = Some(older);
+        }
+        self.next = (self.next + 1) % REPLACED_MAX;
+        if returns {
+            DownReason::Duplicate
+        } else {
+            DownReason::Replaced
+        }
+    }
 }
 
 pub(crate) struct Dial {
@@ -113,10 +151,14 @@ impl LinkState {
             generation,
             dial,
             connection: None,
+            renewal: None,
+            untrusted: None,
             up_since: None,
             attached_at: now,
-            health: Health::new(link, now),
+            health: Health::new(link, false, now),
             next_ping: now,
+            pings: 0,
+            replaced: Replaced::default(),
             peer_draining: false,
             peer_loss_ppm: 0,
             datagram_len_max: 0,
@@ -146,8 +188,9 @@ impl LinkState {
         self.connection = Some(index);
         self.attached_at = now;
         self.earlier_arrivals = self.arrivals();
-        self.health = Health::new(link, now);
+        self.health = Health::new(link, self.dial.is_some(), now);
         self.next_ping = now;
+        self.pings = 0;
         self.peer_draining = false;
         self.peer_loss_ppm = 0;
         self.sequence = 0;
@@ -164,6 +207,22 @@ impl LinkState {
     pub(crate) fn came_up(&mut self, now: Instant) {
         self.up_since = Some(now);
         self.ups += 1;
+    }
+
+    /// Why the link, or the attempt to bring it up, is lost. The handshake passed, so the path is open both ways; a
+    /// link that does not come up then lacks the echo of its full-size Pings.
+    pub(crate) const fn refine(&self, reason: DownReason) -> DownReason {
+        let connected = self.datagram_len_max > 0;
+        let proving = self.dial.is_some() && self.up_since.is_none() && connected;
+        let unheard = matches!(
+            reason,
+            DownReason::Silent | DownReason::NoEcho | DownReason::DeafPeer
+        );
+        if proving && unheard {
+            DownReason::Mtu
+        } else {
+            reason
+        }
     }
 
     /// No connection serves the link any more. What waited is dropped and counted.
@@ -184,6 +243,19 @@ impl LinkState {
     /// Bytes of records that fit into one datagram.
     pub(crate) const fn room(&self) -> usize {
         self.datagram_len_max.saturating_sub(DATAGRAM_HEADER_LEN)
+    }
+
+    /// Bytes of the next Ping: of full size until the link is up, and every second time from then on, where it is us who
+    /// dialed. 0 means as short as it can be.
+    pub(crate) const fn next_ping_len(&mut self) -> usize {
+        let turn = self.pings;
+        self.pings = turn.wrapping_add(1);
+        let proves = self.up_since.is_none() || turn.is_multiple_of(2);
+        if self.dial.is_some() && proves {
+            self.datagram_len_max
+        } else {
+            0
+        }
     }
 
     /// Largest datagram, for a heartbeat that proves the path.

@@ -275,12 +275,6 @@ impl Links {
         }
     }
 
-    /// Takes other certificates for every connection made from here on; those that stand are left alone.
-    pub fn reload(&mut self, tls: Tls) {
-        self.tls = tls;
-        self.refresh_server_config();
-    }
-
     /// Tells every peer that we drain (or no longer do). Links stay up.
     pub fn drain(&mut self, draining: bool, now: Instant) {
         self.draining = draining;
@@ -348,7 +342,10 @@ impl Links {
             let attempt = connection
                 .is_half_open()
                 .then(|| connection.opened + attempt_max);
-            earliest(connection.deadline, attempt)
+            [connection.deadline, attempt, connection.retire_at]
+                .into_iter()
+                .flatten()
+                .min()
         });
         let links = self.links.iter().flatten().filter_map(|link| {
             if link.connection.is_none() {
@@ -460,7 +457,10 @@ impl Links {
             .link
             .and_then(|link| self.links.get_mut(link))
             .and_then(Option::as_mut);
-        if let Some(link) = link.as_mut().filter(|link| link.wants_to_send()) {
+        if let Some(link) = link.as_mut()
+            && link.connection == Some(index)
+            && link.wants_to_send()
+        {
             link.pump(connection);
         }
         let transmit = connection
@@ -545,8 +545,4 @@ impl Links {
             self.answers.push_back((to, answer.to_vec()));
         }
     }
-}
-
-fn earliest(a: Option<Instant>, b: Option<Instant>) -> Option<Instant> {
-    [a, b].into_iter().flatten().min()
 }

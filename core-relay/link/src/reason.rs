@@ -19,6 +19,10 @@ pub enum DownReason {
     PeerStopped,
     /// A newer connection of the same node and worker took over.
     Replaced,
+    /// Another process has the name of this node, or of the peer, and each takes the link from the other.
+    Duplicate,
+    /// Small datagrams pass and those of `mtu_bytes` do not.
+    Mtu,
     /// The topology no longer names the peer.
     Removed,
     /// The peer's certificate names nobody who may be at the other end.
@@ -39,7 +43,7 @@ pub enum DownReason {
 
 impl DownReason {
     /// Every reason.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 17] = [
         Self::Silent,
         Self::NoEcho,
         Self::Unreachable,
@@ -47,6 +51,8 @@ impl DownReason {
         Self::DeafPeer,
         Self::PeerStopped,
         Self::Replaced,
+        Self::Duplicate,
+        Self::Mtu,
         Self::Removed,
         Self::Identity,
         Self::UnknownIssuer,
@@ -68,6 +74,8 @@ impl DownReason {
             Self::DeafPeer => "deaf_peer",
             Self::PeerStopped => "peer_stopped",
             Self::Replaced => "replaced",
+            Self::Duplicate => "duplicate_name",
+            Self::Mtu => "mtu",
             Self::Removed => "removed",
             Self::Identity => "identity",
             Self::UnknownIssuer => "unknown_issuer",
@@ -129,16 +137,22 @@ pub(crate) enum CloseCode {
     Identity,
     /// Connected, but no heartbeat followed.
     NoHeartbeat,
+    /// No heartbeat of full size is echoed.
+    Mtu,
+    /// The certificate is not of a CA we trust any more, or has expired since.
+    Untrusted,
 }
 
 impl CloseCode {
-    const ALL: [Self; 6] = [
+    const ALL: [Self; 8] = [
         Self::Stopping,
         Self::Deaf,
         Self::Replaced,
         Self::Removed,
         Self::Identity,
         Self::NoHeartbeat,
+        Self::Mtu,
+        Self::Untrusted,
     ];
 
     pub(crate) const fn var_int(self) -> VarInt {
@@ -149,6 +163,8 @@ impl CloseCode {
             Self::Removed => 3,
             Self::Identity => 4,
             Self::NoHeartbeat => 5,
+            Self::Mtu => 6,
+            Self::Untrusted => 7,
         })
     }
 
@@ -160,6 +176,8 @@ impl CloseCode {
             Self::Removed => "not in the topology",
             Self::Identity => "identity not allowed",
             Self::NoHeartbeat => "no heartbeat",
+            Self::Mtu => "full-size heartbeats do not pass",
+            Self::Untrusted => "certificate no longer trusted",
         }
     }
 
@@ -167,7 +185,10 @@ impl CloseCode {
         match self {
             Self::Stopping => DownReason::PeerStopped,
             Self::Deaf | Self::NoHeartbeat => DownReason::DeafPeer,
-            Self::Replaced => DownReason::Replaced,
+            // Whoever reads this is alive, so it was not replaced by its own successor.
+            Self::Replaced => DownReason::Duplicate,
+            Self::Mtu => DownReason::Mtu,
+            Self::Untrusted => DownReason::UnknownIssuer,
             Self::Removed => DownReason::Removed,
             Self::Identity => DownReason::Identity,
         }

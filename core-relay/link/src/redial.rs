@@ -3,12 +3,15 @@
 //! ```text
 //!  lost after >= 5 s up   next dial within  50 ms
 //!  1st failure            25..50 ms         2nd 50..100 ms   3rd 100..200 ms   ...   capped at 1..2 s
+//!  duplicate name         30..60 s          two processes that take a link from each other do so rarely
 //! ```
 
 use std::time::{Duration, Instant};
 
 const STEP_MIN_MS: u64 = 50;
 const STEP_MAX_MS: u64 = 2000;
+/// After another process of our name took the link.
+const DUPLICATE_MS: u64 = 60_000;
 /// A connection that stayed up this long was good: the count of failures starts over.
 const STABLE: Duration = Duration::from_secs(5);
 
@@ -53,6 +56,12 @@ impl Redial {
     /// A connection is being made.
     pub(crate) const fn dialing(&mut self) {
         self.at = None;
+    }
+
+    /// Another process with our name took the link.
+    pub(crate) fn duplicate(&mut self, now: Instant, jitter: &mut Jitter) {
+        let wait_us = DUPLICATE_MS * 500 + jitter.next() % (DUPLICATE_MS * 500);
+        self.at = Some(now + Duration::from_micros(wait_us));
     }
 
     /// The connection failed or was lost; `up_since` when it had come up.

@@ -11,13 +11,17 @@ use std::time::Duration;
 
 use quinn_proto::crypto::rustls::{QuicClientConfig, QuicServerConfig};
 use ring::{hkdf, hmac};
-use rustls::client::Resumption;
+use rustls::client::danger::ServerCertVerifier as _;
+use rustls::client::{Resumption, WebPkiServerVerifier};
 use rustls::crypto::CryptoProvider;
+use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{NoServerSessionStorage, VerifierBuilderError, WebPkiClientVerifier};
 use rustls::time_provider::TimeProvider;
-use rustls::{CipherSuite, ClientConfig, RootCertStore, ServerConfig};
+use rustls::{CertificateError, CipherSuite, ClientConfig, RootCertStore, ServerConfig};
 use rustls_pki_types::pem::PemObject;
-use rustls_pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
+use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+
+use crate::reason::DownReason;
 
 /// Application protocol of a link.
 pub(crate) const ALPN: &[u8] = b"firsthop/1";
@@ -30,6 +34,8 @@ pub type WallClock = fn() -> u64;
 pub struct Tls {
     client: Arc<QuicClientConfig>,
     server: Arc<QuicServerConfig>,
+    chain: Arc<[CertificateDer<'static>]>,
+    trust: Arc<Trust>,
     secret: hmac::Key,
 }
 
@@ -101,8 +107,10 @@ impl Tls {
             roots: Arc::new(roots),
             wall: Arc::new(Wall(wall_clock)),
         };
+        let trust = context.trust(wall_clock)?;
+        let presented = Arc::from(chain.as_slice());
         let client = context.client(chain.clone(), key.clone_key())?;
-        let server = context.server(chain, key)?;
+        let server = context.server(&trust, chain, key)?;
         Ok(Self {
             client: Arc::new(
                 QuicClientConfig::with_initial(Arc::new(client), initial)
@@ -112,6 +120,8 @@ impl Tls {
                 QuicServerConfig::with_initial(Arc::new(server), initial)
                     .map_err(|_| TlsError::NoCipher)?,
             ),
+            chain: presented,
+            trust: Arc::new(trust),
             secret,
         })
     }
@@ -122,6 +132,40 @@ impl Tls {
 
     pub(crate) fn server(&self) -> Arc<QuicServerConfig> {
         Arc::clone(&self.server)
+    }
+
+    /// Whether both present the same certificates.
+    pub(crate) fn presents_as(&self, other: &Self) -> bool {
+        self.chain == other.chain
+    }
+
+    /// Whether both trust the same CAs.
+    pub(crate) fn trusts_as(&self, other: &Self) -> bool {
+        self.trust.roots.roots == other.trust.roots.roots
+    }
+
+    /// Whether a core relay's certificates, leaf first, pass as those of `name`.
+    pub(crate) fn check_server(
+        &self,
+        chain: &[CertificateDer<'_>],
+        name: &str,
+    ) -> Result<(), DownReason> {
+        let (leaf, between) = chain.split_first().ok_or(DownReason::NoCertificate)?;
+        let name = ServerName::try_from(name).map_err(|_| DownReason::Identity)?;
+        let now = self.trust.now();
+        let servers = &self.trust.servers;
+        let checked = servers.verify_server_cert(leaf, between, &name, &[], now);
+        checked.map_or_else(|error| Err(refusal(&error)), |_| Ok(()))
+    }
+
+    /// Whether a PoP's certificates, leaf first, pass.
+    pub(crate) fn check_client(&self, chain: &[CertificateDer<'_>]) -> Result<(), DownReason> {
+        let (leaf, between) = chain.split_first().ok_or(DownReason::NoCertificate)?;
+        let checked = self
+            .trust
+            .clients
+            .verify_client_cert(leaf, between, self.trust.now());
+        checked.map_or_else(|error| Err(refusal(&error)), |_| Ok(()))
     }
 
     /// Key for stateless resets. It follows from the private key, so a process that was killed and started again
@@ -163,6 +207,43 @@ pub(crate) fn first_allowed_name<T>(
     certificate.valid_dns_names().find_map(allowed)
 }
 
+/// How peers are verified.
+struct Trust {
+    roots: Arc<RootCertStore>,
+    servers: Arc<WebPkiServerVerifier>,
+    clients: Arc<dyn ClientCertVerifier>,
+    wall_clock: WallClock,
+}
+
+impl Trust {
+    fn now(&self) -> UnixTime {
+        UnixTime::since_unix_epoch(Duration::from_secs((self.wall_clock)()))
+    }
+}
+
+/// As [`DownReason`] says it when the handshake refuses.
+fn refusal(error: &rustls::Error) -> DownReason {
+    let rustls::Error::InvalidCertificate(error) = error else {
+        return DownReason::Protocol;
+    };
+    if matches!(
+        error,
+        CertificateError::Expired
+            | CertificateError::ExpiredContext { .. }
+            | CertificateError::NotValidYet
+            | CertificateError::NotValidYetContext { .. }
+    ) {
+        DownReason::Expired
+    } else if matches!(
+        error,
+        CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. }
+    ) {
+        DownReason::Identity
+    } else {
+        DownReason::UnknownIssuer
+    }
+}
+
 struct Context {
     provider: Arc<CryptoProvider>,
     roots: Arc<RootCertStore>,
@@ -170,6 +251,19 @@ struct Context {
 }
 
 impl Context {
+    fn trust(&self, wall_clock: WallClock) -> Result<Trust, TlsError> {
+        let (roots, provider) = (Arc::clone(&self.roots), Arc::clone(&self.provider));
+        let servers = WebPkiServerVerifier::builder_with_provider(roots, provider).build()?;
+        let (roots, provider) = (Arc::clone(&self.roots), Arc::clone(&self.provider));
+        let clients = WebPkiClientVerifier::builder_with_provider(roots, provider).build()?;
+        Ok(Trust {
+            roots: Arc::clone(&self.roots),
+            servers,
+            clients,
+            wall_clock,
+        })
+    }
+
     fn client(
         &self,
         chain: Vec<CertificateDer<'static>>,
@@ -189,20 +283,16 @@ impl Context {
 
     fn server(
         &self,
+        trust: &Trust,
         chain: Vec<CertificateDer<'static>>,
         key: PrivateKeyDer<'static>,
     ) -> Result<ServerConfig, TlsError> {
-        let verifier = WebPkiClientVerifier::builder_with_provider(
-            Arc::clone(&self.roots),
-            Arc::clone(&self.provider),
-        )
-        .build()?;
         let mut config = ServerConfig::builder_with_details(
             Arc::clone(&self.provider),
             Arc::<Wall>::clone(&self.wall),
         )
         .with_protocol_versions(&[&rustls::version::TLS13])?
-        .with_client_cert_verifier(verifier)
+        .with_client_cert_verifier(Arc::clone(&trust.clients))
         .with_single_cert(chain, key)?;
         config.alpn_protocols = vec![ALPN.to_vec()];
         config.session_storage = Arc::new(NoServerSessionStorage {});

@@ -77,7 +77,7 @@ pub fn start(context: NodeContext) -> anyhow::Result<Running> {
 fn admin_of(board: &Arc<Board>) -> Admin {
     let state = Arc::clone(board);
     Admin {
-        ready: Box::new(|| Ok(())),
+        ready: Box::new(|| Ok(String::new())),
         state: Box::new(move || state.to_json()),
         routes: axum::Router::new(),
     }

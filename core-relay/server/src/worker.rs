@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use core_relay_link::{Congestion, LinkEvent, LinkId, Links, LinksConfig, Tls};
+use core_relay_link::{Congestion, DownReason, LinkEvent, LinkId, Links, LinksConfig, Tls};
 use core_relay_proto::verdict::Drops;
 use core_relay_proto::{Downlink, DropReason, Relay, Uplink};
 use runtime::clock;
@@ -206,7 +206,7 @@ impl Worker {
             return;
         };
         match tls(&config) {
-            Ok(tls) => self.links.reload(tls),
+            Ok(tls) => self.links.reload(tls, now),
             Err(error) => tracing::warn!(%error, "certificates: the old ones stay"),
         }
         self.pace.set(pacing(&config));
@@ -319,13 +319,23 @@ impl Worker {
                 worker,
                 reason,
                 ..
-            } => tracing::warn!(
-                worker = index,
-                pop = %peer,
-                pop_worker = worker,
-                reason = reason.as_str(),
-                "link down"
-            ),
+            } => {
+                if *reason == DownReason::Duplicate {
+                    tracing::warn!(
+                        worker = index,
+                        pop = %peer,
+                        pop_worker = worker,
+                        "two processes run with the name of this PoP and take the link from each other: one must stop"
+                    );
+                }
+                tracing::warn!(
+                    worker = index,
+                    pop = %peer,
+                    pop_worker = worker,
+                    reason = reason.as_str(),
+                    "link down"
+                );
+            }
             LinkEvent::Refused { from, reason } => {
                 let quiet = |at: Instant| now < at + REFUSAL_LOG_INTERVAL;
                 if !self.refusal_logged.is_some_and(quiet) {

@@ -14,6 +14,7 @@ mod downlink;
 mod drain;
 mod ingress;
 mod metrics;
+mod preference;
 pub mod regions;
 mod state;
 mod uplink;

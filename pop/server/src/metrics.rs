@@ -37,6 +37,7 @@ pub(crate) struct Metrics {
     downs: Vec<(DownReason, Counter)>,
     dials_failed: Vec<(DownReason, Counter)>,
     links: Vec<LinkCells>,
+    regions: Vec<(String, Gauge)>,
 }
 
 struct TrafficCells {
@@ -111,6 +112,7 @@ impl Metrics {
                 "Attempts to connect to a core relay that came to nothing.",
             ),
             links: Vec::new(),
+            regions: Vec::new(),
         }
     }
 
@@ -154,6 +156,29 @@ impl Metrics {
         }
         if let Some(cells) = self.links.iter().find(known) {
             cells.set(link);
+        }
+    }
+
+    /// Publishes whether the worker lacks a link to a region of the topology.
+    pub(crate) fn publish_region(&mut self, registry: &Registry, region: &str, cut_off: bool) {
+        if !self.regions.iter().any(|(name, _)| name == region) {
+            let gauge = registry.gauge(
+                "pop.region.workers_cut_off",
+                "{worker}",
+                "Workers without a link to the region.",
+                &[("region", region)],
+            );
+            self.regions.push((region.to_owned(), gauge));
+        }
+        if let Some((_, gauge)) = self.regions.iter().find(|(name, _)| name == region) {
+            gauge.set_count(cut_off.into());
+        }
+    }
+
+    /// Regions that are served no longer lack nothing.
+    pub(crate) fn retire_regions(&self, still_there: impl Fn(&str) -> bool) {
+        for (_, gauge) in self.regions.iter().filter(|(name, _)| !still_there(name)) {
+            gauge.set_count(0);
         }
     }
 

@@ -1,14 +1,15 @@
-//! Which link carries what goes to a region.
+//! Which link carries what goes to a region: the one `preference.rs` says.
 //!
-//! A region's link is kept while it is up and its relay does not drain. Otherwise the first relay in topology order takes
-//! over that is up and does not drain, else one that is up. Any relay of a region can take any record, so a change needs no
-//! handover. Downlink is taken from every link, whichever carries uplink.
+//! Any relay of a region can take any record, so a change needs no handover. Downlink is taken from every link, whichever
+//! carries uplink.
 
 use std::time::Instant;
 
 use core_relay_link::{LinkEvent, LinkId, Links, Target};
 use topology::{Pop, Topology};
 use wire::RegionId;
+
+use crate::preference::{self, Standing};
 
 /// The regions one worker has links to.
 pub struct Regions {
@@ -20,13 +21,14 @@ struct RegionLinks {
     name: String,
     links: Vec<RelayLink>,
     chosen: Option<LinkId>,
+    /// When to choose again.
+    timeout: Option<Instant>,
 }
 
 #[derive(Clone, Copy)]
 struct RelayLink {
     id: LinkId,
-    up: bool,
-    draining: bool,
+    standing: Standing,
 }
 
 /// Relays to dial, region by region.
@@ -69,18 +71,19 @@ impl Regions {
         let mut ids = links.set_targets(&plan.targets, now).into_iter();
         for (region, name, count) in &plan.regions {
             let old = before.iter().find(|old| old.region == *region);
-            let mut now = RegionLinks {
+            let mut links_of = RegionLinks {
                 region: *region,
                 name: name.clone(),
                 links: ids
                     .by_ref()
                     .take(*count)
-                    .map(|id| RelayLink::of(id, links))
+                    .map(|id| RelayLink::of(id, old, links, now))
                     .collect(),
                 chosen: old.and_then(|old| old.chosen),
+                timeout: None,
             };
-            now.choose();
-            self.regions.push(now);
+            links_of.choose(now);
+            self.regions.push(links_of);
         }
     }
 
@@ -113,53 +116,87 @@ impl Regions {
         Some((&region.name, region.chosen == Some(link)))
     }
 
+    /// Each region, and whether it can be reached.
+    pub(crate) fn reachable(&self) -> impl Iterator<Item = (&str, bool)> {
+        let any_up = |region: &RegionLinks| region.links.iter().any(|link| link.standing.is_up());
+        self.regions
+            .iter()
+            .map(move |region| (region.name.as_str(), any_up(region)))
+    }
+
     /// Takes what happened to a link.
-    pub fn handle_event(&mut self, event: &LinkEvent) {
+    pub(crate) fn handle_event(&mut self, event: &LinkEvent, now: Instant) {
         match event {
-            LinkEvent::Up { link, .. } => self.note(*link, |link| {
-                link.up = true;
-                link.draining = false;
-            }),
-            LinkEvent::Down { link, .. } => self.note(*link, |link| link.up = false),
+            LinkEvent::Up { link, .. } => {
+                self.note(*link, now, |standing| standing.change(true, false, now));
+            }
+            LinkEvent::Down { link, .. } => {
+                self.note(*link, now, |standing| standing.change(false, false, now));
+            }
             LinkEvent::Draining { link, draining } => {
-                self.note(*link, |link| link.draining = *draining);
+                self.note(*link, now, |standing| standing.set_draining(*draining, now));
             }
             LinkEvent::DialFailed { .. } | LinkEvent::Refused { .. } => {}
         }
     }
 
-    fn note(&mut self, id: LinkId, change: impl Fn(&mut RelayLink)) {
+    /// The clock reached what [`Self::poll_timeout`] said, or later.
+    pub(crate) fn handle_timeout(&mut self, now: Instant) {
+        for region in &mut self.regions {
+            region.choose(now);
+        }
+    }
+
+    /// When to call [`Self::handle_timeout`].
+    pub(crate) fn poll_timeout(&self) -> Option<Instant> {
+        self.regions
+            .iter()
+            .filter_map(|region| region.timeout)
+            .min()
+    }
+
+    fn note(&mut self, id: LinkId, now: Instant, change: impl Fn(&mut Standing)) {
         for region in &mut self.regions {
             if let Some(link) = region.links.iter_mut().find(|link| link.id == id) {
-                change(link);
-                region.choose();
+                change(&mut link.standing);
+                region.choose(now);
             }
         }
     }
 }
 
 impl RegionLinks {
-    fn choose(&mut self) {
-        let usable = |link: &&RelayLink| link.up && !link.draining;
-        let keeps = self
+    fn choose(&mut self, now: Instant) {
+        let (standings, chosen) = self.standings();
+        let chosen = preference::choose(&standings, chosen, now);
+        self.chosen = chosen.and_then(|index| Some(self.links.get(index)?.id));
+        let next = preference::next_return(&standings, chosen);
+        self.timeout = next.filter(|at| *at > now);
+    }
+
+    fn standings(&self) -> (Vec<Standing>, Option<usize>) {
+        let chosen = self
             .links
             .iter()
-            .any(|link| Some(link.id) == self.chosen && usable(&link));
-        if !keeps {
-            let best = self.links.iter().find(usable);
-            let best = best.or_else(|| self.links.iter().find(|link| link.up));
-            self.chosen = best.map(|link| link.id);
-        }
+            .position(|link| Some(link.id) == self.chosen);
+        let standings = self.links.iter().map(|link| link.standing);
+        (standings.collect(), chosen)
     }
 }
 
 impl RelayLink {
-    fn of(id: LinkId, links: &Links) -> Self {
-        let stats = links.stats(id);
-        Self {
-            id,
-            up: stats.as_ref().is_some_and(|stats| stats.up_since.is_some()),
-            draining: stats.is_some_and(|stats| stats.draining),
-        }
+    /// A link that stays keeps what is known of it.
+    fn of(id: LinkId, before: Option<&RegionLinks>, links: &Links, now: Instant) -> Self {
+        let known = before.and_then(|region| region.links.iter().find(|link| link.id == id));
+        let standing = known.map_or_else(
+            || {
+                let stats = links.stats(id);
+                let up = stats.as_ref().is_some_and(|stats| stats.up_since.is_some());
+                let draining = stats.is_some_and(|stats| stats.draining);
+                Standing::of(up, draining, now)
+            },
+            |known| known.standing,
+        );
+        Self { id, standing }
     }
 }

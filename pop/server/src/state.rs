@@ -1,6 +1,7 @@
 //! What workers share: what `/state` and `/readyz` show (each worker writes its part a few times a second, HTTP reads
 //! them all), and when they have drained.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
@@ -86,14 +87,22 @@ impl Board {
         }
     }
 
-    /// Ready when every worker has a link: the kernel gives each of them its share of the clients.
-    pub(crate) fn ready(&self) -> Result<(), String> {
+    /// Ready when every worker has a link: the kernel gives each of them its share of the clients. A region that cannot be
+    /// reached is told, but keeps nobody from the clients of the others.
+    pub(crate) fn ready(&self) -> Result<String, String> {
+        let mut cut_off = String::new();
         for worker in self.read() {
             if !worker.links.iter().any(|link| link.up) {
                 return Err(format!("worker {} has no link that is up", worker.worker));
             }
+            for region in unreachable(&worker.links) {
+                cut_off.push_str(&format!(
+                    "worker {} has no link to region {region}\n",
+                    worker.worker
+                ));
+            }
         }
-        Ok(())
+        Ok(cut_off)
     }
 
     pub(crate) fn to_json(&self) -> serde_json::Value {
@@ -109,5 +118,52 @@ impl Board {
         self.workers
             .iter()
             .map(|place| place.lock().unwrap_or_else(PoisonError::into_inner).clone())
+    }
+}
+
+/// Regions none of whose links is up, each once.
+fn unreachable(links: &[LinkView]) -> BTreeSet<&str> {
+    let regions = links.iter().map(|link| link.region.as_str());
+    let reached = |region: &str| links.iter().any(|link| link.up && link.region == region);
+    regions.filter(|region| !reached(region)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn link(region: &str, up: bool) -> LinkView {
+        LinkView {
+            relay: "r1".to_owned(),
+            relay_worker: 0,
+            region: region.to_owned(),
+            up,
+            carries_uplink: up,
+            draining: false,
+            rtt_us: 0,
+            jitter_us: 0,
+            loss_ppm: 0,
+            peer_loss_ppm: 0,
+        }
+    }
+
+    #[test]
+    fn a_region_without_a_link_is_told_and_a_worker_without_any_is_not_ready() {
+        let board = Board::new("p1", &[], 1, runtime::clock::now());
+        let show = |links| {
+            let (worker, state) = (0, WorkerState::default());
+            board.show(WorkerState {
+                worker,
+                links,
+                ..state
+            });
+            board.ready()
+        };
+        assert!(show(Vec::new()).is_err());
+        assert!(show(vec![link("eu", false), link("us", false)]).is_err());
+        let all = vec![link("eu", false), link("eu", true), link("us", true)];
+        assert_eq!(show(all), Ok(String::new()));
+        let told = show(vec![link("eu", true), link("us", false), link("us", false)]);
+        assert_eq!(told, Ok("worker 0 has no link to region us\n".to_owned()));
     }
 }

@@ -217,11 +217,14 @@ impl Worker {
         self.routes = routes(&config, pop);
         self.pace.set((&config.topology.network.worker).into());
         match tls(&config) {
-            Ok(tls) => self.links.reload(tls),
+            Ok(tls) => self.links.reload(tls, now),
             Err(error) => tracing::warn!(%error, "certificates: the old ones stay"),
         }
         let plan = Plan::new(&config.topology, pop, self.index);
         self.regions.apply(&plan, &mut self.links, now);
+        let regions = &self.regions;
+        self.metrics
+            .retire_regions(|name| regions.reachable().any(|(region, _)| region == name));
         self.metrics.retire_links(|relay, worker| {
             let names =
                 |target: &core_relay_link::Target| target.name == relay && target.worker == worker;
@@ -316,12 +319,15 @@ impl Worker {
         if due(self.flows.poll_timeout()) {
             self.flows.handle_timeout(at);
         }
+        if due(self.regions.poll_timeout()) {
+            self.regions.handle_timeout(at.instant);
+        }
         self.take_events(at.instant);
     }
 
     fn take_events(&mut self, now: Instant) {
         while let Some(event) = self.links.next_event() {
-            self.regions.handle_event(&event);
+            self.regions.handle_event(&event, now);
             self.log(&event, now);
         }
     }

@@ -68,7 +68,7 @@ fn admin_of(context: &NodeContext, board: &Arc<Board>, engine: handle::EngineHan
     let (state, shutdown) = (Arc::clone(board), context.shutdown.clone());
     Admin {
         ready: Box::new(move || match shutdown.state() {
-            State::Running => Ok(()),
+            State::Running => Ok(String::new()),
             State::Draining { .. } | State::Stopped => Err("draining".to_owned()),
         }),
         state: Box::new(move || state.to_json()),

@@ -3,7 +3,7 @@
 use core_relay_link::{DownReason, LinkDrop, Links};
 use topology::Link;
 
-use crate::world::{allowed, config, downs, failures, ms, pair, send, target, up};
+use crate::world::{Ca, World, allowed, config, downs, failures, ms, pair, send, target, up};
 
 #[test]
 fn comes_up_in_two_and_a_half_round_trips_and_measures_the_path() {
@@ -145,4 +145,68 @@ fn five_percent_loss_does_not_take_a_link_down() {
     }
     world.run(ms(600_000));
     assert!(downs(&world, 0).is_empty() && downs(&world, 1).is_empty());
+}
+
+#[test]
+fn a_path_that_shrinks_takes_the_link_down_for_its_own_reason() {
+    for (from, to) in [(0, 1), (1, 0)] {
+        let (mut world, _) = pair(&Link::default(), ms(20));
+        up(&mut world);
+        world.run(ms(6000));
+        world.wire(from, to).len_max = 1400;
+        let took = world.run_until("both down", |world| !world.is_up(0) && !world.is_up(1));
+        // Small heartbeats went on all the time.
+        assert!(took >= ms(1700) && took <= ms(2100), "{took:?}");
+        assert_eq!(downs(&world, 0), [DownReason::Mtu]);
+        assert_eq!(downs(&world, 1), [DownReason::Mtu]);
+        world.run(ms(20_000));
+        assert!(!world.is_up(0));
+        world.wire(from, to).len_max = 1452;
+        let took = world.run_until("up again", |world| world.is_up(0) && world.is_up(1));
+        assert!(took < ms(3500), "{took:?}");
+    }
+}
+
+#[test]
+fn two_processes_of_one_name_take_the_link_from_each_other_rarely_and_say_so() {
+    let ca = Ca::new();
+    let link = Link::default();
+    let mut world = World::new(3, ms(10));
+    let now = world.now();
+    let acceptor = Links::acceptor(
+        config(&link, 1),
+        ca.tls(&["relay-a"]),
+        &[allowed("pop-a", 1)],
+        now,
+    );
+    world.start(2, acceptor);
+    for node in [0, 1] {
+        let seed = u8::try_from(node).unwrap() + 2;
+        let tls = ca.tls(&["pop-a"]);
+        let now = world.now();
+        let dialer = Links::dialer(config(&link, seed), tls, &[target("relay-a", 2)], now);
+        world.start(node, dialer);
+        world.run_until("up", |world| world.is_up(node));
+    }
+    world.run(ms(300_000));
+    // Whoever is told to give way knows at once; the relay knows when the first one has come back.
+    let seen = [0, 1].map(|node| downs(&world, node));
+    for reasons in &seen {
+        assert!(
+            reasons
+                .iter()
+                .all(|reason| *reason == DownReason::Duplicate)
+        );
+        assert!((2..=6).contains(&reasons.len()), "{reasons:?}");
+    }
+    let at_relay = downs(&world, 2);
+    assert_eq!(at_relay.len(), seen.concat().len());
+    assert_eq!(at_relay[0], DownReason::Replaced);
+    assert!(
+        at_relay[1..]
+            .iter()
+            .all(|reason| *reason == DownReason::Duplicate)
+    );
+    // One of them has the link at any time.
+    assert!(world.is_up(2) && (world.is_up(0) || world.is_up(1)));
 }

@@ -3,7 +3,7 @@
 use core_relay_link::{DownReason, Links};
 use topology::Link;
 
-use crate::world::{Ca, allowed, config, downs, failures, ms, pair, send, target, up};
+use crate::world::{Ca, World, allowed, config, downs, failures, ms, pair, send, target, up};
 
 #[test]
 fn another_ca_is_refused_at_both_ends() {
@@ -140,41 +140,93 @@ fn an_expired_certificate_is_refused_at_both_ends() {
 }
 
 #[test]
-fn certificates_rotate_without_losing_a_record() {
-    let (mut world, ca) = pair(&Link::default(), ms(20));
-    up(&mut world);
-    let mut sent = Vec::new();
-    for round in 0..200u8 {
-        if round == 50 {
-            world.links(0).reload(ca.tls(&["pop-a"]));
-        }
-        if round == 100 {
-            world.links(1).reload(ca.tls(&["relay-a"]));
-        }
-        send(&mut world, 0, &[round; 100]).unwrap();
-        sent.push(vec![round; 100]);
+fn a_certificate_of_the_future_is_refused() {
+    let (mut world, ca) = pair(&Link::default(), ms(5));
+    let now = world.now();
+    let tls = ca.tls_between(&["pop-a"], (2050, 2100), &[&ca]);
+    let dialer = Links::dialer(
+        config(&Link::default(), 3),
+        tls,
+        &[target("relay-a", 1)],
+        now,
+    );
+    world.start(0, dialer);
+    world.run(ms(300));
+    assert!(failures(&world, 0).contains(&DownReason::Expired));
+    assert!(failures(&world, 1).contains(&DownReason::Expired));
+    assert!(!world.is_up(0) && !world.is_up(1));
+}
+
+/// Sends a record each way every 10 ms for a second.
+fn traffic(world: &mut World, sent: &mut usize) {
+    for _ in 0..100 {
+        send(world, 0, b"up").unwrap();
+        send(world, 1, b"down").unwrap();
+        *sent += 1;
         world.run(ms(10));
     }
+}
+
+#[test]
+fn certificates_and_then_the_ca_rotate_without_losing_a_record() {
+    let (mut world, old) = pair(&Link::default(), ms(20));
+    up(&mut world);
     world.run(ms(50));
-    assert_eq!(world.payloads(1), sent);
+    let new = Ca::new();
+    let mut sent = 0;
+    let both = [&old, &new];
+    let names = [&["pop-a"][..], &["relay-a"][..]];
+    // Other certificates of the same CA; both CAs; certificates of the new one; the new one alone.
+    for step in 0..4 {
+        // In either order.
+        for node in if step % 2 == 0 { [0, 1] } else { [1, 0] } {
+            let tls = match step {
+                0 => old.tls(names[node]),
+                1 => old.tls_between(names[node], (2020, 2100), &both),
+                2 => new.tls_between(names[node], (2020, 2100), &both),
+                _ => new.tls(names[node]),
+            };
+            let now = world.now();
+            world.links(node).reload(tls, now);
+            traffic(&mut world, &mut sent);
+        }
+    }
+    world.run(ms(50));
     assert!(downs(&world, 0).is_empty() && downs(&world, 1).is_empty());
-    // Another CA: those that stand stay, those that come need it.
-    let (other, now) = (Ca::new(), world.now());
-    world.links(1).reload(other.tls(&["relay-a"]));
-    world.run(ms(2000));
-    assert!(world.is_up(0));
-    let old = ca.tls(&["pop-a"]);
-    world.start(
-        0,
-        Links::dialer(
-            config(&Link::default(), 8),
-            old,
-            &[target("relay-a", 1)],
-            now,
-        ),
+    assert_eq!(world.payloads(1).len(), sent);
+    assert_eq!(world.payloads(0).len(), sent);
+    // Whoever has a certificate of the old CA only is not let in any more.
+    let now = world.now();
+    let dialer = Links::dialer(
+        config(&Link::default(), 8),
+        old.tls_between(&["pop-a"], (2020, 2100), &both),
+        &[target("relay-a", 1)],
+        now,
     );
+    world.start(0, dialer);
     world.run(ms(2000));
+    assert!(failures(&world, 0).contains(&DownReason::UnknownIssuer));
     assert!(!world.is_up(0));
-    world.links(0).reload(other.tls(&["pop-a"]));
-    world.run_until("up under the other CA", |world| world.is_up(0));
+}
+
+#[test]
+fn a_ca_that_is_no_longer_trusted_closes_what_it_made() {
+    for node in [0, 1] {
+        let (mut world, ca) = pair(&Link::default(), ms(20));
+        up(&mut world);
+        world.run(ms(1000));
+        let other = Ca::new();
+        let name = ["pop-a", "relay-a"][node];
+        let (tls, now) = (
+            ca.tls_between(&[name], (2020, 2100), &[&other]),
+            world.now(),
+        );
+        world.links(node).reload(tls, now);
+        let took = world.run_until("both down", |world| !world.is_up(0) && !world.is_up(1));
+        assert!(took <= ms(1400), "{took:?}");
+        assert_eq!(downs(&world, 0), [DownReason::UnknownIssuer]);
+        assert_eq!(downs(&world, 1), [DownReason::UnknownIssuer]);
+        world.run(ms(5000));
+        assert!(!world.is_up(0) && !world.is_up(1));
+    }
 }

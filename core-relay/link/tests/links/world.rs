@@ -46,14 +46,25 @@ impl Ca {
 
     /// Certificates of this CA for a node that trusts `trusted`.
     pub(crate) fn tls_until(&self, names: &[&str], until_year: i32, trusted: &Self) -> Tls {
+        self.tls_between(names, (2020, until_year), &[trusted])
+    }
+
+    /// Certificates of this CA, valid from the first day of one year to that of another, for a node that trusts `trusted`.
+    pub(crate) fn tls_between(
+        &self,
+        names: &[&str],
+        (from_year, until_year): (i32, i32),
+        trusted: &[&Self],
+    ) -> Tls {
         let key = KeyPair::generate().unwrap();
         let names: Vec<_> = names.iter().map(ToString::to_string).collect();
         let mut params = CertificateParams::new(names).unwrap();
-        params.not_before = rcgen::date_time_ymd(2020, 1, 1);
+        params.not_before = rcgen::date_time_ymd(from_year, 1, 1);
         params.not_after = rcgen::date_time_ymd(until_year, 1, 1);
         let leaf = params.signed_by(&key, &self.issuer).unwrap().der().clone();
         let key = PrivateKeyDer::try_from(key.serialize_der()).unwrap();
-        Tls::from_der(vec![trusted.der.clone()], vec![leaf], key, || WALL_S).unwrap()
+        let trusted = trusted.iter().map(|ca| ca.der.clone()).collect();
+        Tls::from_der(trusted, vec![leaf], key, || WALL_S).unwrap()
     }
 }
 

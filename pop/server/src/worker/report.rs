@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use core_relay_link::{LinkEvent, LinkId};
+use core_relay_link::{DownReason, LinkEvent, LinkId};
 use pop_proto::DropReason;
 
 use super::Worker;
@@ -26,6 +26,13 @@ impl Worker {
                 reason,
                 ..
             } => {
+                if *reason == DownReason::Duplicate {
+                    tracing::warn!(
+                        relay = %peer,
+                        relay_worker = worker,
+                        "another process runs with this node's name and has the link: one of the two must stop"
+                    );
+                }
                 let reason = reason.as_str();
                 tracing::info!(relay = %peer, relay_worker = worker, reason, "link down");
             }
@@ -77,6 +84,10 @@ impl Worker {
             downs: self.links.downs(),
             dials_failed: self.links.refused(),
         });
+        for (region, reachable) in self.regions.reachable() {
+            self.metrics
+                .publish_region(&self.registry, region, !reachable);
+        }
         let mut views = Vec::new();
         for link in self.links.all_stats() {
             self.metrics.publish_link(&self.registry, self.index, &link);
