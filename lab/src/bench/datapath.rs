@@ -10,7 +10,7 @@ use super::closed_loop::Direction;
 use super::latency::{self, Latency};
 use super::path::{Path, Variant};
 use super::saturation::{self, CLIENTS, Saturation};
-use super::{processor, table, world};
+use super::{memory, processor, recovery, round_trips, table, world};
 
 /// What can run alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -19,10 +19,22 @@ pub enum Part {
     Saturation,
     /// Delay at 10,000 and 50,000 packets a second
     Latency,
+    /// Bytes of a flow, with 10,000 to a million of them
+    Memory,
+    /// Silence of calls when a program is killed
+    Recovery,
+    /// Round trips a second, against relays from Debian and a user-space WireGuard tunnel where they are installed
+    RoundTrips,
 }
 
 impl Part {
-    const ALL: [Self; 2] = [Self::Saturation, Self::Latency];
+    const ALL: [Self; 5] = [
+        Self::Saturation,
+        Self::Latency,
+        Self::Memory,
+        Self::Recovery,
+        Self::RoundTrips,
+    ];
 }
 
 /// How much to measure.
@@ -51,13 +63,12 @@ pub struct Findings {
 /// # Errors
 /// A program is missing, does not start, or fails.
 pub fn run(options: &Options) -> anyhow::Result<(Value, String)> {
-    processor::pin(world::ENDS).context("the benchmark wants two processors")?;
     let (mut object, mut text) = (Map::new(), String::new());
     for part in Part::ALL {
         if options.only.is_some_and(|only| only != part) {
             continue;
         }
-        let found = run_part(part, options)?;
+        let found = on_a_thread(|| run_part(part, options))?;
         for (name, figure) in found.figures {
             object.insert(name.to_owned(), figure.into());
         }
@@ -67,6 +78,14 @@ pub fn run(options: &Options) -> anyhow::Result<(Value, String)> {
     }
     text.push_str(&summary(&object));
     Ok((object.into(), text))
+}
+
+/// What a part changes about its thread ends with it, as do the processes it started.
+fn on_a_thread<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+    std::thread::scope(|scope| match scope.spawn(work).join() {
+        Ok(outcome) => outcome,
+        Err(panic) => std::panic::resume_unwind(panic),
+    })
 }
 
 fn run_part(part: Part, options: &Options) -> anyhow::Result<Findings> {
@@ -84,10 +103,42 @@ fn run_part(part: Part, options: &Options) -> anyhow::Result<Findings> {
             ])?;
             sum_up_latency(&latency::run(&mut paths, rounds, measured)?)
         }
+        Part::Memory => {
+            let found = memory::run(&memory::FLOWS)?;
+            Ok(Findings {
+                figures: vec![("bytes_per_flow_1m", found.bytes_per_flow_1m)],
+                details: ("memory", json(&found)?),
+                table: table::memory(&found),
+            })
+        }
+        Part::Recovery => {
+            let found = recovery::run(&recovery::Case::ALL)?;
+            Ok(Findings {
+                figures: vec![
+                    ("recovery_ms_stun", found.recovery_ms_stun),
+                    ("recovery_ms_redis", found.recovery_ms_redis),
+                    ("recovery_ms_core_relay", found.recovery_ms_core_relay),
+                ],
+                details: ("recovery", json(&found)?),
+                table: table::recovery(&found),
+            })
+        }
+        Part::RoundTrips => {
+            let found = round_trips::run(&round_trips::System::ALL, rounds, |_| {})?;
+            Ok(Findings {
+                figures: vec![
+                    ("rt_vs_nginx_boringtun", found.rt_vs_nginx_boringtun),
+                    ("rt_10k_to_200", found.rt_10k_to_200),
+                ],
+                details: ("round_trips", json(&found)?),
+                table: table::round_trips(&found),
+            })
+        }
     }
 }
 
 fn start(variants: &[Variant]) -> anyhow::Result<Vec<Path>> {
+    processor::pin(world::ENDS).context("the benchmark wants two processors")?;
     let paths = variants.iter();
     paths
         .map(|variant| Path::start(*variant, CLIENTS))
@@ -117,7 +168,7 @@ fn sum_up_saturation(found: &Saturation) -> anyhow::Result<Findings> {
                 two_hop(Variant::Encapsulated, Direction::Both),
             ),
         ],
-        details: ("saturation", rows(&found.rows)?),
+        details: ("saturation", json(&found.rows)?),
         table: table::saturation(found),
     })
 }
@@ -132,13 +183,13 @@ fn sum_up_latency(found: &Latency) -> anyhow::Result<Findings> {
                 p50_ratio(Variant::PerPacketEgress, 50_000),
             ),
         ],
-        details: ("latency", rows(&found.rows)?),
+        details: ("latency", json(&found.rows)?),
         table: table::latency(found),
     })
 }
 
-fn rows(rows: &[impl Serialize]) -> anyhow::Result<Value> {
-    serde_json::to_value(rows).context("rows that have no JSON form")
+fn json(found: &impl Serialize) -> anyhow::Result<Value> {
+    serde_json::to_value(found).context("findings that have no JSON form")
 }
 
 /// The figures that sum everything up, a line each.

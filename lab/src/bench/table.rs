@@ -4,6 +4,9 @@ use std::fmt::Write as _;
 
 use super::closed_loop::{Direction, Load};
 use super::latency::Latency;
+use super::memory::Memory;
+use super::recovery::Recovery;
+use super::round_trips::RoundTrips;
 use super::saturation::Saturation;
 
 /// A table of text: the first row is its head, the first column is aligned to the left.
@@ -103,6 +106,83 @@ pub fn latency(found: &Latency) -> String {
         ]);
     }
     format!("\nclient to far end, 160 bytes\n{}", columns(&rows))
+}
+
+/// One table.
+#[must_use]
+pub fn memory(found: &Memory) -> String {
+    let mut rows = vec![head(&["", "PoP MB", "core relay MB", "bytes a flow"])];
+    let megabytes = |bytes: u64| format!("{:.1}", bytes as f64 / 1e6);
+    for row in &found.rows {
+        rows.push(vec![
+            format!("{} flows", row.flows),
+            megabytes(row.pop_rss_bytes),
+            megabytes(row.core_relay_rss_bytes),
+            format!("{:.0}", row.bytes_per_flow),
+        ]);
+    }
+    let empty = megabytes(found.pop_rss_bytes_empty);
+    format!(
+        "\nmemory; a PoP without flows has {empty} MB\n{}",
+        columns(&rows)
+    )
+}
+
+/// One table.
+#[must_use]
+pub fn recovery(found: &Recovery) -> String {
+    let mut rows = vec![head(&[
+        "",
+        "calls",
+        "restart ms",
+        "silence up ms",
+        "silence down ms",
+        "moved",
+    ])];
+    let ms = |ms: Option<f64>| ms.map_or_else(|| "-".to_owned(), |ms| format!("{ms:.0}"));
+    for row in &found.rows {
+        rows.push(vec![
+            row.case.name().to_owned(),
+            row.calls.to_string(),
+            ms(row.restart_ms),
+            ms(Some(row.silence_up_ms)),
+            ms(row.silence_down_ms),
+            row.moved.to_string(),
+        ]);
+    }
+    let missing = found.missing.iter().map(|why| format!("missing: {why}\n"));
+    let missing: String = missing.collect();
+    format!("\nkilled while calls flow\n{}{missing}", columns(&rows))
+}
+
+/// One table.
+#[must_use]
+pub fn round_trips(found: &RoundTrips) -> String {
+    let mut rows = vec![head(&[
+        "",
+        "flows",
+        "round trips/s",
+        "p50 us",
+        "p99 us",
+        "",
+    ])];
+    for row in &found.rows {
+        let rate = row.median();
+        let remark = row.missing.clone().unwrap_or_default();
+        let limited = if row.generator_limited { "or more" } else { "" };
+        rows.push(vec![
+            row.system.name().to_owned(),
+            row.flows.to_string(),
+            rate.map_or_else(|| "-".to_owned(), |rate| format!("{rate:.0}")),
+            row.p50_us.to_string(),
+            row.p99_us.to_string(),
+            format!("{limited}{remark}"),
+        ]);
+    }
+    format!(
+        "\nround trips, everything on one processor\n{}",
+        columns(&rows)
+    )
 }
 
 fn head(names: &[&str]) -> Vec<String> {
