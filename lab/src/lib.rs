@@ -17,6 +17,7 @@ pub mod net;
 pub mod process;
 pub mod raw;
 pub mod siege;
+pub mod sim;
 pub mod tools;
 pub mod wait;
 pub mod whip;

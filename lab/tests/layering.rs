@@ -113,6 +113,24 @@ fn unsafe_code_is_in_runtime_only() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
+/// A simulation has virtual time and paths in memory: nothing in it may reach for the machine's.
+#[test]
+fn simulations_use_nothing_of_the_machine() {
+    let simulated =
+        |path: &str| path.starts_with("lab/src/sim") || path.starts_with("lab/tests/sim_");
+    let sources: Vec<_> = sources()
+        .into_iter()
+        .filter(|(path, _)| simulated(path))
+        .collect();
+    assert!(sources.len() > 10, "sources are missing");
+    let found = sources.iter().flat_map(|(path, text)| {
+        let found = of_the_machine(text).into_iter();
+        found.map(move |what| format!("{path}: {what}"))
+    });
+    let found: Vec<_> = found.collect();
+    assert!(found.is_empty(), "{found:#?}");
+}
+
 #[test]
 fn manifests_inherit_lints_and_dependencies() {
     for member in members() {
@@ -212,6 +230,24 @@ fn has_unsafe(source: &str) -> bool {
     ];
     code_lines(source)
         .any(|line| keywords.iter().any(|keyword| line.contains(keyword)) && !line.contains('"'))
+}
+
+/// What of the machine a source names.
+fn of_the_machine(source: &str) -> Vec<&'static str> {
+    let machine = [
+        "UdpSocket",
+        "TcpStream",
+        "sleep(",
+        "thread::spawn",
+        "spawn_worker",
+        "tokio",
+        "Instant::now",
+        "HashMap",
+    ];
+    let named = machine.into_iter();
+    named
+        .filter(|what| code_lines(source).any(|line| line.contains(what)))
+        .collect()
 }
 
 fn code_lines(source: &str) -> impl Iterator<Item = &str> {
@@ -387,6 +423,15 @@ fn stray_unsafe_code_is_found() {
     assert!(has_unsafe("let x = unsafe { f() };"));
     assert!(has_unsafe("unsafe impl Send for X {}"));
     assert!(!has_unsafe("#![forbid(unsafe_code)]\n// unsafe { }\n"));
+}
+
+#[test]
+fn what_is_of_the_machine_is_found() {
+    assert_eq!(
+        of_the_machine("use std::net::UdpSocket;\n// tokio"),
+        ["UdpSocket"]
+    );
+    assert_eq!(of_the_machine("thread::sleep(MS);"), ["sleep("]);
 }
 
 #[test]

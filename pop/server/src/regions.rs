@@ -125,7 +125,7 @@ impl Regions {
     }
 
     /// Takes what happened to a link.
-    pub(crate) fn handle_event(&mut self, event: &LinkEvent, now: Instant) {
+    pub fn handle_event(&mut self, event: &LinkEvent, now: Instant) {
         match event {
             LinkEvent::Up { link, .. } => {
                 self.note(*link, now, |standing| standing.change(true, false, now));
@@ -141,14 +141,15 @@ impl Regions {
     }
 
     /// The clock reached what [`Self::poll_timeout`] said, or later.
-    pub(crate) fn handle_timeout(&mut self, now: Instant) {
+    pub fn handle_timeout(&mut self, now: Instant) {
         for region in &mut self.regions {
             region.choose(now);
         }
     }
 
     /// When to call [`Self::handle_timeout`].
-    pub(crate) fn poll_timeout(&self) -> Option<Instant> {
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<Instant> {
         self.regions
             .iter()
             .filter_map(|region| region.timeout)
