@@ -12,12 +12,14 @@
 //! A peer that is not installed is no failure: whoever asks learns why it is missing, and goes on.
 
 mod boringtun;
+mod buffers;
 mod coturn;
 mod nginx;
 mod program;
 mod redis;
 
 pub(crate) use boringtun::Tunnel;
+pub(crate) use buffers::Buffers;
 pub(crate) use coturn::Coturn;
 pub(crate) use nginx::Nginx;
 pub(crate) use program::Missing;

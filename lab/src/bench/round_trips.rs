@@ -23,7 +23,7 @@ use anyhow::Context;
 use serde::Serialize;
 use topology::Datagrams;
 
-use crate::bench::peers::{Coturn, Missing, Nginx, Tunnel};
+use crate::bench::peers::{Buffers, Coturn, Missing, Nginx, Tunnel};
 use crate::bench::processor;
 use crate::bench::world::{ENDS, World};
 use crate::net::namespace;
@@ -74,6 +74,13 @@ impl System {
             Self::Nginx => "nginx stream",
             Self::Coturn => "coturn, ChannelData",
             Self::NginxBoringtun => "nginx + boringtun pair",
+        }
+    }
+
+    const fn is_ours(self) -> bool {
+        match self {
+            Self::OursPerPacket | Self::OursEncapsulated => true,
+            Self::Nginx | Self::Coturn | Self::NginxBoringtun => false,
         }
     }
 
@@ -298,6 +305,8 @@ fn with<T: Send>(
     if let Err(missing) = system.find() {
         return Ok(Err(missing));
     }
+    // Our own programs ask for the buffers they need.
+    let _buffers = (!system.is_ours()).then(Buffers::raise);
     let done = match system {
         System::OursPerPacket => ours(Datagrams::Single, flows, work),
         System::OursEncapsulated => ours(Datagrams::Packed, flows, work),
