@@ -106,7 +106,7 @@ fn run_part(part: Part, options: &Options) -> anyhow::Result<Findings> {
         Part::Memory => {
             let found = memory::run(&memory::FLOWS)?;
             Ok(Findings {
-                figures: vec![("bytes_per_flow_1m", found.bytes_per_flow_1m)],
+                figures: found.figures(),
                 details: ("memory", json(&found)?),
                 table: table::memory(&found),
             })
@@ -114,22 +114,17 @@ fn run_part(part: Part, options: &Options) -> anyhow::Result<Findings> {
         Part::Recovery => {
             let found = recovery::run(&recovery::Case::ALL)?;
             Ok(Findings {
-                figures: vec![
-                    ("recovery_ms_stun", found.recovery_ms_stun),
-                    ("recovery_ms_redis", found.recovery_ms_redis),
-                    ("recovery_ms_core_relay", found.recovery_ms_core_relay),
-                ],
+                figures: found.figures(),
                 details: ("recovery", json(&found)?),
                 table: table::recovery(&found),
             })
         }
         Part::RoundTrips => {
+            // A search is many measurements already.
+            let rounds = rounds.div_ceil(3);
             let found = round_trips::run(&round_trips::System::ALL, rounds, |_| {})?;
             Ok(Findings {
-                figures: vec![
-                    ("rt_vs_nginx_boringtun", found.rt_vs_nginx_boringtun),
-                    ("rt_10k_to_200", found.rt_10k_to_200),
-                ],
+                figures: found.figures(),
                 details: ("round_trips", json(&found)?),
                 table: table::round_trips(&found),
             })

@@ -56,23 +56,6 @@ impl Memory {
     pub fn figures(&self) -> Vec<(&'static str, Option<f64>)> {
         vec![("bytes_per_flow_1m", self.bytes_per_flow_1m)]
     }
-
-    /// A table for people, its head first.
-    #[must_use]
-    pub fn table(&self) -> Vec<Vec<String>> {
-        let head = ["memory", "pop MB", "core-relay MB", "bytes a flow"];
-        let mut lines = vec![head.map(str::to_owned).to_vec()];
-        let mb = |bytes: u64| format!("{:.1}", bytes as f64 / 1e6);
-        lines.extend(self.rows.iter().map(|row| {
-            vec![
-                format!("{} flows", row.flows),
-                mb(row.pop_rss_bytes),
-                mb(row.core_relay_rss_bytes),
-                format!("{:.0}", row.bytes_per_flow),
-            ]
-        }));
-        lines
-    }
 }
 
 /// Fills one PoP step by step.

@@ -123,31 +123,6 @@ impl Recovery {
             ("recovery_ms_core_relay", self.recovery_ms_core_relay),
         ]
     }
-
-    /// A table for people, its head first.
-    #[must_use]
-    pub fn table(&self) -> Vec<Vec<String>> {
-        let head = [
-            "killed",
-            "silence up ms",
-            "down ms",
-            "restart ms",
-            "clients moved",
-        ];
-        let mut lines = vec![head.map(str::to_owned).to_vec()];
-        let ms = |ms: Option<f64>| ms.map_or_else(|| "-".to_owned(), |ms| format!("{ms:.0}"));
-        lines.extend(self.rows.iter().map(|row| {
-            vec![
-                row.case.name().to_owned(),
-                ms(Some(row.silence_up_ms)),
-                ms(row.silence_down_ms),
-                ms(row.restart_ms),
-                format!("{} of {}", row.moved, row.calls),
-            ]
-        }));
-        lines.extend(self.missing.iter().map(|missing| vec![missing.clone()]));
-        lines
-    }
 }
 
 /// Kills something in each of `cases`.

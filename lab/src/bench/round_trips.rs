@@ -23,9 +23,10 @@ use anyhow::Context;
 use serde::Serialize;
 use topology::Datagrams;
 
+use crate::bench::forwarder::{Forwarder, Hop};
 use crate::bench::peers::{Buffers, Coturn, Missing, Nginx, Tunnel};
 use crate::bench::processor;
-use crate::bench::world::{ENDS, World};
+use crate::bench::world::{ENDS, PATH, World};
 use crate::net::namespace;
 
 pub(crate) use crowd::Crowd;
@@ -43,6 +44,10 @@ const HOLD: Duration = Duration::from_millis(1_200);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum System {
+    /// One plain forwarder.
+    PlainOneHop,
+    /// Two plain forwarders.
+    PlainTwoHop,
     /// PoP and core relay, one record a datagram towards the transceiver and back.
     OursPerPacket,
     /// PoP and core relay as they come: records share datagrams.
@@ -57,10 +62,12 @@ pub enum System {
 
 impl System {
     /// All, in the order they are measured in: those that are compared stand side by side.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 7] = [
         Self::NginxBoringtun,
         Self::OursPerPacket,
+        Self::PlainTwoHop,
         Self::OursEncapsulated,
+        Self::PlainOneHop,
         Self::Nginx,
         Self::Coturn,
     ];
@@ -69,6 +76,8 @@ impl System {
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
+            Self::PlainOneHop => "plain, one hop",
+            Self::PlainTwoHop => "plain, two hops",
             Self::OursPerPacket => "pop + core-relay, per-packet egress",
             Self::OursEncapsulated => "pop + core-relay, encapsulated",
             Self::Nginx => "nginx stream",
@@ -77,16 +86,23 @@ impl System {
         }
     }
 
+    /// Whether it is of this workspace.
     const fn is_ours(self) -> bool {
         match self {
-            Self::OursPerPacket | Self::OursEncapsulated => true,
+            Self::PlainOneHop
+            | Self::PlainTwoHop
+            | Self::OursPerPacket
+            | Self::OursEncapsulated => true,
             Self::Nginx | Self::Coturn | Self::NginxBoringtun => false,
         }
     }
 
     fn find(self) -> Result<(), Missing> {
         match self {
-            Self::OursPerPacket | Self::OursEncapsulated => Ok(()),
+            Self::PlainOneHop
+            | Self::PlainTwoHop
+            | Self::OursPerPacket
+            | Self::OursEncapsulated => Ok(()),
             Self::Nginx => Nginx::find(),
             Self::Coturn => Coturn::find(),
             Self::NginxBoringtun => Nginx::find().and_then(|()| Tunnel::find()),
@@ -97,8 +113,8 @@ impl System {
     #[must_use]
     pub const fn hops(self) -> u8 {
         match self {
-            Self::Nginx | Self::Coturn => 1,
-            Self::OursPerPacket | Self::OursEncapsulated => 2,
+            Self::PlainOneHop | Self::Nginx | Self::Coturn => 1,
+            Self::PlainTwoHop | Self::OursPerPacket | Self::OursEncapsulated => 2,
             Self::NginxBoringtun => 3,
         }
     }
@@ -182,39 +198,6 @@ impl RoundTrips {
             ("rt_vs_nginx_boringtun_10k", self.rt_vs_nginx_boringtun_10k),
             ("rt_10k_to_200", self.rt_10k_to_200),
         ]
-    }
-
-    /// A table for people, its head first.
-    #[must_use]
-    pub fn table(&self) -> Vec<Vec<String>> {
-        let head = [
-            "round trips/s on one core",
-            "flows",
-            "max",
-            "p50 us",
-            "p99 us",
-            "",
-        ];
-        let mut lines = vec![head.map(str::to_owned).to_vec()];
-        lines.extend(self.rows.iter().map(|row| {
-            let max = row
-                .median()
-                .map_or_else(|| "-".to_owned(), |max| format!("{max:.0}"));
-            let note = match (&row.missing, row.generator_limited) {
-                (Some(missing), _) => missing.as_str(),
-                (None, true) => "as much as the generator offers",
-                (None, false) => "",
-            };
-            vec![
-                row.system.name().to_owned(),
-                row.flows.to_string(),
-                max,
-                row.p50_us.to_string(),
-                row.p99_us.to_string(),
-                note.to_owned(),
-            ]
-        }));
-        lines
     }
 
     fn of(rows: Vec<Row>) -> Self {
@@ -308,6 +291,8 @@ fn with<T: Send>(
     // Our own programs ask for the buffers they need.
     let _buffers = (!system.is_ours()).then(Buffers::raise);
     let done = match system {
+        System::PlainOneHop => plain(&[Hop::PlainEdge], flows, work),
+        System::PlainTwoHop => plain(&[Hop::PlainCore, Hop::PlainEdge], flows, work),
         System::OursPerPacket => ours(Datagrams::Single, flows, work),
         System::OursEncapsulated => ours(Datagrams::Packed, flows, work),
         System::Nginx => nginx(flows, work),
@@ -324,6 +309,19 @@ fn ours<T>(datagrams: Datagrams, flows: u32, work: Work<'_, T>) -> anyhow::Resul
     };
     let to = world.ingress();
     joined(flows, to, dialect, &mut world.far_end, work)
+}
+
+/// `hops` from the far end on.
+fn plain<T>(hops: &[Hop], flows: u32, work: Work<'_, T>) -> anyhow::Result<T> {
+    let mut echo = PlainEcho::bind(Ipv4Addr::LOCALHOST)?;
+    let mut next = echo.address();
+    let mut running = Vec::with_capacity(hops.len());
+    for hop in hops {
+        let forwarder = Forwarder::start(*hop, next, PATH)?;
+        next = forwarder.address();
+        running.push(forwarder);
+    }
+    joined(flows, next, Dialect::Plain, &mut echo, work)
 }
 
 fn nginx<T>(flows: u32, work: Work<'_, T>) -> anyhow::Result<T> {
