@@ -21,6 +21,7 @@ pub mod processor;
 pub mod recovery;
 pub mod round_trips;
 pub mod saturation;
+pub mod soak;
 pub mod table;
 pub mod tunnel;
 pub mod world;

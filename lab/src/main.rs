@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 use lab::bench::command::{self, DatapathArguments, HopArguments};
+use lab::bench::soak::{self, SoakArguments};
 use lab::load::{Plan, Report, Running};
 use lab::net::{Network, Program, Shape};
 use lab::process::Usage;
@@ -37,6 +38,8 @@ enum Bench {
     Sessions(BenchArguments),
     /// What the packet path costs, against plain forwarders and a plain tunnel
     Datapath(DatapathArguments),
+    /// Minutes at half of saturation with flows that come and go: memory, and counters of loss
+    Soak(SoakArguments),
     /// One hop of a baseline, until killed
     #[command(hide = true)]
     Hop(HopArguments),
@@ -112,6 +115,7 @@ fn main() -> ExitCode {
         Command::Load(arguments) => load(&arguments).map(well),
         Command::Bench(Bench::Sessions(arguments)) => bench_sessions(&arguments).map(well),
         Command::Bench(Bench::Datapath(arguments)) => command::datapath(&arguments).map(|()| true),
+        Command::Bench(Bench::Soak(arguments)) => soak(&arguments),
         Command::Bench(Bench::Hop(arguments)) => command::hop(&arguments).map(|()| true),
     };
     match done {
@@ -123,6 +127,18 @@ fn main() -> ExitCode {
             ExitCode::from(2)
         }
     }
+}
+
+fn soak(arguments: &SoakArguments) -> anyhow::Result<bool> {
+    let time = Duration::try_from_secs_f64(arguments.minutes * 60.0)?;
+    let report = soak::run(time)?;
+    let text = if arguments.json {
+        serde_json::to_string(&report)?
+    } else {
+        serde_json::to_string_pretty(&report)?
+    };
+    writeln!(std::io::stdout(), "{text}")?;
+    Ok(report.is_good())
 }
 
 fn load(arguments: &LoadArguments) -> anyhow::Result<Outcome> {

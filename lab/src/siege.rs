@@ -13,8 +13,10 @@ mod echo;
 mod flood;
 mod hints;
 mod pace;
+mod talk;
 
-pub use calls::{Calls, Figures};
+pub use calls::Calls;
 pub use echo::Echo;
 pub use flood::{Flood, Flooded, Weapon};
 pub use hints::Hints;
+pub use talk::Figures;

@@ -39,6 +39,12 @@ const BENCHES: &[Bench] = &[
         program: "lab",
         arguments: &["bench", "datapath"],
     },
+    Bench {
+        name: "soak",
+        about: "10 minutes (-- --minutes N) at half of saturation, 10,000 flows that come and go: memory and counters of loss",
+        program: "lab",
+        arguments: &["bench", "soak"],
+    },
 ];
 
 pub(crate) fn run(workspace: &Workspace, arguments: &Arguments) -> anyhow::Result<()> {

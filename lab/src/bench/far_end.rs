@@ -184,6 +184,15 @@ impl Egress {
         }
     }
 
+    /// Queues an end record: the session of the client that `header` names is over.
+    pub fn end(&mut self, relay: SocketAddr, header: &RecordHeader) {
+        let record = Record {
+            header: *header,
+            payload: b"",
+        };
+        self.pack(relay, &record);
+    }
+
     /// Sends what is queued. What the kernel does not take is lost.
     pub fn flush(&mut self) {
         let (socket, lost) = (&self.socket, &mut self.lost);

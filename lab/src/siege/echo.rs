@@ -14,7 +14,10 @@ use crate::bench::far_end::FarEnd;
 /// How often it looks whether it is to end.
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Sends every packet back to its client.
+/// What a client says last: its session ends, as the transceiver of a call would end it.
+pub(super) const GOODBYE: &[u8] = b"\x80goodbye";
+
+/// Sends every packet back to its client; one that says goodbye is over.
 #[derive(Debug)]
 pub struct Echo {
     stop: Arc<AtomicBool>,
@@ -31,7 +34,13 @@ impl Echo {
             let mut poller = Poller::new();
             while !told.load(Ordering::Relaxed) {
                 poller.wait(&[far_end.as_fd()], Some(LOOK_INTERVAL))?;
-                far_end.echo()?;
+                far_end.receive(|egress, relay, header, packet| {
+                    if packet == GOODBYE {
+                        egress.end(relay, header);
+                    } else {
+                        egress.send(relay, header, packet);
+                    }
+                })?;
             }
             Ok(far_end)
         });
