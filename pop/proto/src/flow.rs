@@ -259,6 +259,7 @@ impl Flow {
             (true, Some(second)) if self.state.passes() => self.succeed(second),
             (true, _) => {
                 self.state = State::Ended;
+                self.stored_at = Ingresses::default();
                 self.second = None;
                 self.seen = now;
             }

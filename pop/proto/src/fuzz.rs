@@ -1,96 +1,230 @@
-//! Harness: any sequence of packets and records leaves the table within its bounds.
+//! Harness: bytes in, assertions inside. `cargo test` replays `corpora/flows/` through it and mutates it with a seed; a
+//! coverage-guided fuzzer can call the same function. It asserts what must hold for every sequence of inputs.
 
+use std::collections::HashSet;
+use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 use topology::Topology;
 use wire::hint::{Hint, KeyId, KeyRing, Minute};
 use wire::record::RecordHeader;
-use wire::{ClientAddr, Owner, RegionId, Tag, TransceiverId};
+use wire::{ClientAddr, Owner, PopId, RegionId, Tag, TransceiverId};
 
+use crate::command::{Answer, Command};
 use crate::flows::{Flows, FlowsConfig, Now, Source};
+use crate::recovery::RecoveryConfig;
 use crate::routes::Routes;
-use crate::verdict::Uplink;
+use crate::verdict::{Downlink, Uplink};
 
 const FLOWS_MAX: u32 = 16;
+const QUESTIONS_MAX: u16 = 3;
+const HELD_MAX: u16 = 5;
+/// Bytes of a step.
+const STEP: usize = 4;
 
-/// Reads `input` as a script of actions over a handful of clients and two owners.
+/// Reads `input` as a script of actions over a handful of clients and owners: steps of four bytes, what, who, whose and how.
 ///
 /// # Panics
 /// When a rule is broken.
-pub fn flows(topology: &Topology, start: Instant, input: &[u8]) {
-    let Some(pop) = topology.pops.first() else {
+pub fn flows(input: &[u8]) {
+    let Some(mut script) = Script::new() else {
         return;
     };
-    let Some(id) = KeyId::new(1) else { return };
-    let keys = KeyRing::single(id, [7; 16]);
-    let routes = Routes::new(topology, pop, KeyRing::single(id, [7; 16]));
-    let mut flows = Flows::new(
-        FlowsConfig {
+    for step in input.chunks_exact(STEP) {
+        if let [action, client, which, rest] = *step {
+            script.step(action, client, which, rest);
+            script.drain();
+            script.check_bounds();
+        }
+    }
+    script.everything_held_comes_back();
+}
+
+struct Script {
+    flows: Flows,
+    routes: Routes,
+    keys: KeyRing,
+    now: Now,
+    /// Who may get what a client sends beside its checks: owners that proved themselves or that the cache named.
+    known: HashSet<(ClientAddr, Owner)>,
+    heard: HashSet<(ClientAddr, Owner)>,
+    held: u64,
+}
+
+impl Script {
+    fn new() -> Option<Self> {
+        let keys = KeyRing::single(KeyId::new(1)?, [7; 16]);
+        let start = origin();
+        let recovery = RecoveryConfig {
+            questions_max: QUESTIONS_MAX,
+            held_max: HELD_MAX,
+            held_per_client_max: 3,
+            ..RecoveryConfig::new(Duration::from_secs(60))
+        };
+        let config = FlowsConfig {
             flows_max: FLOWS_MAX,
             hash_seed: 1,
-            recovery: None,
-        },
-        start,
-    );
-    let mut now = Now {
-        instant: start,
-        minute: Minute(1000),
-    };
-    for step in input.chunks_exact(4) {
-        let [action, client, which, rest] = *step else {
-            return;
+            recovery: Some(recovery),
         };
-        let from = ClientAddr::new(([192, 0, 2, client % 24], 4000).into());
-        let source = source(from);
+        Some(Self {
+            flows: Flows::new(config, start),
+            routes: Routes::new(&TOPOLOGY, TOPOLOGY.pops.first()?, keys.clone()),
+            keys,
+            now: Now {
+                instant: start,
+                minute: Minute(1000),
+            },
+            known: HashSet::new(),
+            heard: HashSet::new(),
+            held: 0,
+        })
+    }
+
+    fn step(&mut self, action: u8, client: u8, which: u8, rest: u8) {
+        let source = Source {
+            client: ClientAddr::new(([192, 0, 2, client % 24], 4000).into()),
+            ingress: which / 3 % 2,
+        };
         let owner = Owner {
             region: RegionId(1),
             transceiver: TransceiverId(u32::from(which % 3) + 1),
         };
-        let header = RecordHeader {
-            owner,
-            tag: Tag {
-                pop: pop.pop_id(),
-                worker: 0,
-                ingress: 0,
-            },
-            client: from,
-            hops: rest % 6,
-            fragment: None,
-        };
-        match action % 6 {
-            0 => {
-                let ufrag = keys.seal(
-                    Hint {
-                        owner,
-                        issued: now.minute,
-                    },
-                    [action, client, rest],
-                );
-                let request = binding_request(ufrag.as_bytes());
-                let verdict = flows.handle_uplink(&routes, source, &request, now);
-                assert!(
-                    !matches!(verdict, Uplink::Forward { owner: to, .. } if to != owner),
-                    "a Binding request is routed by its own hint"
-                );
+        match action % 7 {
+            0 => self.check(source, owner, [action, client, rest]),
+            1 => self.other(source, &[rest.max(4), client, which]),
+            2 => self.downlink(source, owner, rest),
+            3 => {
+                let header = header(source, owner, 0);
+                self.flows.handle_end(&header, self.now);
+                self.heard.remove(&(source.client, owner));
             }
-            1 => {
-                flows.handle_uplink(&routes, source, step, now);
-            }
-            2 => {
-                flows.handle_downlink(&header, &[128, rest], now);
-            }
-            3 => flows.handle_end(&header, now),
-            4 => now.instant += Duration::from_millis(u64::from(rest) * 97),
-            _ => flows.handle_timeout(now),
+            4 => self.now.instant += Duration::from_millis(u64::from(rest) * 97),
+            5 => self.answer(source, owner, rest),
+            _ => self.flows.handle_timeout(self.now),
         }
-        let stats = flows.stats();
+    }
+
+    fn check(&mut self, source: Source, owner: Owner, random: [u8; 3]) {
+        let hint = Hint {
+            owner,
+            issued: self.now.minute,
+        };
+        let request = binding_request(self.keys.seal(hint, random).as_bytes());
+        let verdict = self
+            .flows
+            .handle_uplink(&self.routes, source, &request, self.now);
+        let by_hint = Uplink::Forward { owner, also: None };
+        assert!(
+            verdict == by_hint || matches!(verdict, Uplink::Drop(_)),
+            "a Binding request is routed by its own hint"
+        );
+    }
+
+    fn other(&mut self, source: Source, packet: &[u8]) {
+        match self
+            .flows
+            .handle_uplink(&self.routes, source, packet, self.now)
+        {
+            Uplink::Forward { owner, also } => self.may_get(source.client, owner, also),
+            Uplink::Hold => self.held += 1,
+            Uplink::Drop(_) => {}
+        }
+    }
+
+    fn may_get(&self, client: ClientAddr, owner: Owner, also: Option<Owner>) {
+        for owner in [Some(owner), also].into_iter().flatten() {
+            assert!(self.known.contains(&(client, owner)), "a stranger gets it");
+        }
+    }
+
+    fn downlink(&mut self, source: Source, owner: Owner, rest: u8) {
+        let header = header(source, owner, rest % 6);
+        let verdict = self.flows.handle_downlink(&header, &[128, rest], self.now);
+        if verdict == Downlink::Deliver {
+            self.known.insert((source.client, owner));
+            self.heard.insert((source.client, owner));
+        }
+    }
+
+    fn answer(&mut self, source: Source, owner: Owner, rest: u8) {
+        let answer = match rest % 3 {
+            0 => Answer::Unknown,
+            1 => Answer::Unavailable,
+            _ => Answer::Owner(owner),
+        };
+        if matches!(answer, Answer::Owner(_)) {
+            self.known.insert((source.client, owner));
+        }
+        let Source { client, ingress } = source;
+        self.flows
+            .handle_answer(&self.routes, client, ingress, answer, self.now);
+    }
+
+    fn drain(&mut self) {
+        while let Some(command) = self.flows.next_command() {
+            if let Command::Store { client, owner, .. } = command {
+                assert!(self.heard.contains(&(client, owner)), "an unheard owner");
+            }
+        }
+        while let Some(released) = self.flows.next_released() {
+            let (client, verdict) = (released.client, released.verdict);
+            assert!((1..=3).contains(&released.packet.len()));
+            self.held -= 1;
+            match verdict {
+                Uplink::Forward { owner, also } => self.may_get(client, owner, also),
+                Uplink::Hold => unreachable!("held for ever"),
+                Uplink::Drop(_) => {}
+            }
+        }
+    }
+
+    fn check_bounds(&self) {
+        let stats = self.flows.stats();
         assert!(stats.flows <= u64::from(FLOWS_MAX), "the table is bounded");
-        assert!(stats.tentative <= stats.flows, "tentative flows are flows");
+        assert!(stats.tentative <= u64::from(FLOWS_MAX / 4));
+        assert!(stats.open_questions <= u64::from(QUESTIONS_MAX));
+        assert!(stats.held_packets <= u64::from(HELD_MAX));
+        assert_eq!(stats.held_packets, self.held, "none is lost or comes twice");
+    }
+
+    fn everything_held_comes_back(&mut self) {
+        self.now.instant += Duration::from_secs(3);
+        self.flows.handle_timeout(self.now);
+        self.drain();
+        assert_eq!((self.held, self.flows.stats().open_questions), (0, 0));
     }
 }
 
-const fn source(client: ClientAddr) -> Source {
-    Source { client, ingress: 0 }
+const fn header(source: Source, owner: Owner, hops: u8) -> RecordHeader {
+    RecordHeader {
+        owner,
+        tag: Tag {
+            pop: PopId(1),
+            worker: 0,
+            ingress: source.ingress,
+        },
+        client: source.client,
+        hops,
+        fragment: None,
+    }
+}
+
+static TOPOLOGY: LazyLock<Topology> = LazyLock::new(|| {
+    topology::load(
+        include_str!("../../../topology/samples/local.yaml"),
+        "local.yaml",
+    )
+    .unwrap_or_else(|errors| unreachable!("the sample is in order: {errors}"))
+});
+
+/// Some instant to count from, the same for the life of the process; which one does not matter.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "an Instant can be made in no other way, and its value has no effect"
+)]
+fn origin() -> Instant {
+    static ORIGIN: LazyLock<Instant> = LazyLock::new(Instant::now);
+    *ORIGIN
 }
 
 /// A Binding request with only a USERNAME, as a PoP sees it.

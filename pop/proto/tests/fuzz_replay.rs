@@ -1,31 +1,57 @@
-//! Replays the committed corpus and seeded random scripts through the flow harness.
+//! Replays the committed corpus through the flow harness, then mutates it and makes scripts up with a fixed seed.
+//! A failure prints the input, which then becomes a corpus file.
 
-use std::time::Instant;
+use std::panic::catch_unwind;
+use std::path::Path;
 
-const LOCAL: &str = include_str!("../../../topology/samples/local.yaml");
-const SEED: u64 = 0x5eed_0001;
-const ROUNDS: u32 = 3000;
+use proptest::prelude::Rng;
+use proptest::test_runner::{RngAlgorithm, TestRng};
+
+const SEED: [u8; 32] = *b"firsthop flow corpora seed no. 1";
+const SCRIPTS: usize = 3000;
+const MUTATIONS: usize = 3000;
+const SCRIPT_LEN: usize = 800;
 
 #[test]
-#[expect(clippy::disallowed_methods, reason = "a test has to begin somewhere")]
-fn corpus_and_seeded_scripts() {
-    let topology = topology::load(LOCAL, "local.yaml").unwrap();
-    let start = Instant::now();
-    for entry in std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/corpora/flows")).unwrap() {
-        let path = entry.unwrap().path();
-        pop_proto::fuzz::flows(&topology, start, &std::fs::read(&path).unwrap());
+fn corpus_mutations_and_seeded_scripts() {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpora/flows");
+    let mut paths: Vec<_> = std::fs::read_dir(directory)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .collect();
+    paths.sort();
+    assert!(paths.len() >= 10, "the corpus is missing");
+    let corpus: Vec<_> = paths
+        .iter()
+        .map(|path| std::fs::read(path).unwrap())
+        .collect();
+    for (path, input) in paths.iter().zip(&corpus) {
+        check(input, &path.display().to_string());
     }
-    println!("seed {SEED:#x}");
-    let mut state = SEED;
-    for _ in 0..ROUNDS {
-        let script: Vec<u8> = (0..400)
-            .map(|_| {
-                state ^= state << 13;
-                state ^= state >> 7;
-                state ^= state << 17;
-                state.to_be_bytes()[3]
-            })
-            .collect();
-        pop_proto::fuzz::flows(&topology, start, &script);
+    let mut rng = TestRng::from_seed(RngAlgorithm::ChaCha, &SEED);
+    for round in 0..MUTATIONS {
+        // Two scripts one after the other, with one byte in sixteen changed.
+        let mut input = Vec::new();
+        for _ in 0..2 {
+            let at = rng.next_u32() as usize % corpus.len();
+            input.extend(corpus.get(at).unwrap());
+        }
+        for byte in &mut input {
+            let [change, value, ..] = rng.next_u32().to_ne_bytes();
+            if change < 16 {
+                *byte = value;
+            }
+        }
+        check(&input, &format!("mutation {round}"));
     }
+    for round in 0..SCRIPTS {
+        let mut input = vec![0; SCRIPT_LEN];
+        rng.fill_bytes(&mut input);
+        check(&input, &format!("script {round}"));
+    }
+}
+
+fn check(input: &[u8], origin: &str) {
+    let outcome = catch_unwind(|| pop_proto::fuzz::flows(input));
+    assert!(outcome.is_ok(), "failed on {origin}: {input:02x?}");
 }
