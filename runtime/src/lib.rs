@@ -8,6 +8,7 @@ pub mod admin;
 pub mod args;
 pub mod clock;
 pub mod control;
+pub mod counting;
 pub mod credentials;
 pub mod http;
 pub mod logging;

@@ -4,6 +4,7 @@
 //! It decides nothing: no retry, no policy, no log line.
 
 pub(crate) mod address;
+pub(crate) mod allocator;
 pub(crate) mod control_message;
 pub(crate) mod eventfd;
 pub(crate) mod message;

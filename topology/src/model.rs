@@ -87,7 +87,8 @@ pub struct WorkerPacing {
     /// For workers that have a processor to themselves. 0..=1000.
     #[schemars(range(max = 1_000))]
     pub busy_poll_us: u32,
-    /// Under load, a worker lets packets gather this long and takes them together, in microseconds; 0: never. 0..=1000.
+    /// Under load, a worker of a PoP lets packets gather this long and takes them together, in microseconds; 0: never. What
+    /// gathers there arrives at the core relay together. 0..=1000.
     #[schemars(range(max = 1_000))]
     pub tick_us: u32,
     /// Packets a second and worker that count as load. 1..=10000000.
