@@ -12,6 +12,7 @@
 
 mod downlink;
 mod drain;
+mod flow_cache;
 mod ingress;
 mod metrics;
 mod preference;
@@ -28,6 +29,7 @@ use runtime::clock;
 use runtime::node::{NodeContext, Running};
 use runtime::thread::spawn_worker;
 
+use crate::flow_cache::FlowCache;
 use crate::ingress::Ingress;
 use crate::state::Board;
 use crate::worker::Worker;
@@ -43,18 +45,20 @@ pub fn start(context: NodeContext) -> anyhow::Result<Running> {
         .pop_named(&context.name)
         .with_context(|| format!("the topology has no PoP named `{}`", context.name))?;
     ingress::refuse_taken(pop)?;
+    let cache = FlowCache::start(&context, &config, pop)?;
     let board = Arc::new(Board::new(
         &context.name,
         &pop.ingress,
-        pop.workers,
-        clock::now(),
+        (pop.workers, clock::now()),
+        cache.as_ref().map(FlowCache::status),
     ));
     let mut workers = Vec::with_capacity(usize::from(pop.workers));
     for index in 0..pop.workers {
         // The kernel spreads clients over the sockets of a group by their order in it, so that order is always the same.
         let ingress = Ingress::bind(pop, &context.metrics)
             .with_context(|| format!("ingress of worker {index}"))?;
-        workers.push(Worker::new(&context, &config, pop, index, ingress, &board)?);
+        let shared = (&board, cache.as_ref());
+        workers.push(Worker::new(&context, &config, pop, index, ingress, shared)?);
     }
     let server = admin::serve(&context, pop.admin, admin_of(&board))?;
     let mut threads = Vec::with_capacity(workers.len());
@@ -70,7 +74,7 @@ pub fn start(context: NodeContext) -> anyhow::Result<Running> {
         }
     }
     tracing::info!(node = context.name, admin = %server.address(), ingress = ?pop.ingress, "pop runs");
-    Ok(Running::new(threads, move || drop(server)))
+    Ok(Running::new(threads, move || drop((server, cache))))
 }
 
 fn admin_of(board: &Arc<Board>) -> Admin {

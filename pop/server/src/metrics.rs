@@ -7,6 +7,10 @@ use pop_proto::verdict::Drops;
 use pop_proto::{DropReason, Stats};
 use runtime::metrics::{Counter, Figure, Gauge, Group, Registry};
 
+use crate::metrics::recovery::RecoveryCells;
+
+mod recovery;
+
 /// Packets and bytes of one direction.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Traffic {
@@ -31,6 +35,8 @@ pub(crate) struct Metrics {
     tentative: Gauge,
     by_hint: Counter,
     by_downlink: Counter,
+    by_cache: Counter,
+    recovery: RecoveryCells,
     expired: Counter,
     ended: Counter,
     backbone_lost: Counter,
@@ -88,6 +94,8 @@ impl Metrics {
             tentative: flows_gauge(registry, "tentative"),
             by_hint: flows_made(registry, "hint"),
             by_downlink: flows_made(registry, "downlink"),
+            by_cache: flows_made(registry, "cache"),
+            recovery: RecoveryCells::new(registry),
             expired: registry.counter(
                 "pop.flows_expired",
                 "{flow}",
@@ -136,6 +144,8 @@ impl Metrics {
         self.tentative.set_count(flows.tentative);
         self.by_hint.set_total(flows.created);
         self.by_downlink.set_total(flows.learned);
+        self.by_cache.set_total(flows.recovered);
+        self.recovery.set(&flows);
         self.expired.set_total(flows.expired);
         self.ended.set_total(flows.ended);
         self.backbone_lost.set_total(totals.backbone_lost);
@@ -248,7 +258,7 @@ fn flows_made(registry: &Registry, by: &str) -> Counter {
     registry.counter(
         "pop.flows_made",
         "{flow}",
-        "Flows made by a client's hint, or by downlink for a client the PoP had forgotten.",
+        "Flows made by a client's hint, by downlink for a client the PoP had forgotten, or by an answer of the flow cache.",
         &[("by", by)],
     )
 }

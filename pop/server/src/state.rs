@@ -3,18 +3,20 @@
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use serde::Serialize;
 
 use crate::drain::Drain;
+use crate::flow_cache::{CacheView, Status};
 
 /// One place for each worker.
 pub(crate) struct Board {
     node: String,
     ingress: Vec<SocketAddr>,
     workers: Vec<Mutex<WorkerState>>,
+    cache: Option<Arc<Status>>,
     pub(crate) drain: Drain,
 }
 
@@ -27,6 +29,7 @@ pub(crate) struct WorkerState {
     pub(crate) flows_tentative: u64,
     pub(crate) flows_by_hint: u64,
     pub(crate) flows_by_downlink: u64,
+    pub(crate) flows_by_cache: u64,
     pub(crate) flows_expired: u64,
     pub(crate) flows_ended: u64,
     pub(crate) packets_up: u64,
@@ -58,11 +61,18 @@ pub(crate) struct LinkView {
 struct View {
     node: String,
     ingress: Vec<SocketAddr>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    flow_cache: Option<CacheView>,
     workers: Vec<WorkerState>,
 }
 
 impl Board {
-    pub(crate) fn new(node: &str, ingress: &[SocketAddr], workers: u8, now: Instant) -> Self {
+    pub(crate) fn new(
+        node: &str,
+        ingress: &[SocketAddr],
+        (workers, now): (u8, Instant),
+        cache: Option<Arc<Status>>,
+    ) -> Self {
         Self {
             node: node.to_owned(),
             ingress: ingress.to_vec(),
@@ -74,6 +84,7 @@ impl Board {
                     })
                 })
                 .collect(),
+            cache,
             drain: Drain::new(workers, now),
         }
     }
@@ -109,6 +120,7 @@ impl Board {
         let view = View {
             node: self.node.clone(),
             ingress: self.ingress.clone(),
+            flow_cache: self.cache.as_ref().map(|cache| cache.view()),
             workers: self.read().collect(),
         };
         serde_json::to_value(view).unwrap_or_default()
@@ -149,7 +161,7 @@ mod tests {
 
     #[test]
     fn a_region_without_a_link_is_told_and_a_worker_without_any_is_not_ready() {
-        let board = Board::new("p1", &[], 1, runtime::clock::now());
+        let board = Board::new("p1", &[], (1, runtime::clock::now()), None);
         let show = |links| {
             let (worker, state) = (0, WorkerState::default());
             board.show(WorkerState {

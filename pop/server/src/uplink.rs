@@ -26,7 +26,35 @@ impl UplinkPath<'_> {
     pub(crate) fn forward(&mut self, client: ClientAddr, packet: &[u8], at: Now) {
         let ingress = self.tag.ingress;
         let from = Source { client, ingress };
-        let (owner, also) = match self.flows.handle_uplink(self.routes, from, packet, at) {
+        let verdict = self.flows.handle_uplink(self.routes, from, packet, at);
+        let mut way = Way {
+            regions: self.regions,
+            links: self.links,
+            totals: self.totals,
+            last_forwarded: self.last_forwarded,
+        };
+        way.carry(verdict, (self.tag, client), packet, at);
+    }
+}
+
+/// From a verdict to the links.
+pub(crate) struct Way<'a> {
+    pub(crate) regions: &'a Regions,
+    pub(crate) links: &'a mut Links,
+    pub(crate) totals: &'a mut WorkerTotals,
+    pub(crate) last_forwarded: &'a mut Instant,
+}
+
+impl Way<'_> {
+    /// Carries out what was decided about a packet.
+    pub(crate) fn carry(
+        &mut self,
+        verdict: Uplink,
+        (tag, client): (Tag, ClientAddr),
+        packet: &[u8],
+        at: Now,
+    ) {
+        let (owner, also) = match verdict {
             Uplink::Forward { owner, also } => (owner, also),
             // It comes back by `Flows::next_released`.
             Uplink::Hold => return,
@@ -42,7 +70,7 @@ impl UplinkPath<'_> {
             };
             let header = RecordHeader {
                 owner,
-                tag: self.tag,
+                tag,
                 client,
                 hops: 0,
                 fragment: None,

@@ -3,13 +3,14 @@
 //! 1. what the node is told: stop, drain, another configuration;
 //! 2. clients: up to [`BATCHES_MAX`] batches of each ingress address; their records leave when all are taken;
 //! 3. the backbone: up to [`BATCHES_MAX`] batches; what is for clients leaves in batches;
-//! 4. timers of links and flows;
+//! 4. timers of links and flows; what the flow cache answered, and what it is told;
 //! 5. what the links have to send;
 //! 6. figures, a few times a second.
 //!
 //! Then it waits for a socket, a waker or the next timer ([`Pace`]), or not at all while a source had more than its share. It looks only
 //! at sockets that the wait said are readable.
 
+mod recover;
 mod report;
 
 use std::os::fd::AsFd as _;
@@ -18,7 +19,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use core_relay_link::{Congestion, Links, LinksConfig, Tls};
-use pop_proto::{Flows, FlowsConfig, Now, Routes};
+use pop_proto::{Flows, FlowsConfig, Now, RecoveryConfig, Routes};
 use runtime::clock;
 use runtime::metrics::Registry;
 use runtime::node::{Config, ConfigHandle, NodeContext, Shutdown, State};
@@ -34,6 +35,7 @@ use wire::{ClientAddr, PopId, Tag};
 
 use crate::downlink::DownlinkPath;
 use crate::drain::Drain;
+use crate::flow_cache::{FlowCache, Port};
 use crate::ingress::Ingress;
 use crate::metrics::Metrics;
 use crate::regions::{Plan, Regions};
@@ -63,6 +65,7 @@ pub(crate) struct Worker {
     shutdown: Shutdown,
     waker: Waker,
     pace: Pace,
+    cache: Option<Port>,
     ingress: Ingress,
     backbone: UdpSocket,
     backbone_batch: RecvBatch,
@@ -90,7 +93,7 @@ impl Worker {
         pop: &Pop,
         index: u8,
         ingress: Ingress,
-        board: &Arc<Board>,
+        (board, cache): (&Arc<Board>, Option<&FlowCache>),
     ) -> anyhow::Result<Self> {
         let now = clock::now();
         let plan = Plan::new(&config.topology, pop, index);
@@ -108,7 +111,7 @@ impl Worker {
         let flows = FlowsConfig {
             flows_max: pop.flows_max,
             hash_seed: random::number()?,
-            recovery: None,
+            recovery: recovery(config, pop),
         };
         Ok(Self {
             name: context.name.clone(),
@@ -117,6 +120,7 @@ impl Worker {
             generation: config.generation,
             config: context.config.clone(),
             shutdown: context.shutdown.clone(),
+            cache: cache.map(|cache| cache.port(index, &waker)),
             waker,
             pace: Pace::new((&config.topology.network.worker).into(), now),
             ingress,
@@ -163,6 +167,7 @@ impl Worker {
             }
             // 4. timers
             self.timers(at);
+            self.recover(at);
             // 5. what the links have to send
             self.send_links(at.instant);
             // 6. figures
@@ -385,6 +390,12 @@ fn moment() -> Now {
 fn routes(config: &Config, pop: &Pop) -> Routes {
     let keys = (*config.credentials.hint_keys).clone();
     Routes::new(&config.topology, pop, keys)
+}
+
+fn recovery(config: &Config, pop: &Pop) -> Option<RecoveryConfig> {
+    let group = config.topology.failover_group_of(pop)?;
+    let ttl = Duration::from_secs(group.ttl_s.into());
+    Some(RecoveryConfig::new(ttl))
 }
 
 fn tls(config: &Config) -> anyhow::Result<Tls> {

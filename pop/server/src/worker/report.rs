@@ -114,6 +114,7 @@ impl Worker {
             flows_tentative: flows.tentative,
             flows_by_hint: flows.created,
             flows_by_downlink: flows.learned,
+            flows_by_cache: flows.recovered,
             flows_expired: flows.expired,
             flows_ended: flows.ended,
             packets_up: self.totals.up.packets,

@@ -6,6 +6,8 @@
     reason = "a test with real sockets waits for real time"
 )]
 
+mod cache;
+mod redis_server;
 mod world;
 
 use std::time::{Duration, Instant};

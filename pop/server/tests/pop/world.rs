@@ -58,9 +58,11 @@ impl World {
 
     pub(crate) fn without_pop(net: u8, workers: u8, mtu_bytes: u16) -> Self {
         let text = topology_text(net, workers, mtu_bytes);
-        let topology = topology::load(&text, "test.yaml").unwrap();
-        let ca = Ca::new();
-        let dir = std::env::temp_dir().join(format!("firsthop-pop-{}-{net}", std::process::id()));
+        Self::of(&text, Ca::new(), dir_of(net))
+    }
+
+    fn of(text: &str, ca: Ca, dir: PathBuf) -> Self {
+        let topology = topology::load(text, "test.yaml").unwrap();
         std::fs::create_dir_all(&dir).unwrap();
         let relays = (0..2).map(|i| Relay::new(&topology, i, &ca)).collect();
         let context = context(&topology, &ca, &dir);
@@ -73,6 +75,64 @@ impl World {
             running: None,
             carrier: 0,
         }
+    }
+
+    /// A PoP in a failover group, as YAML; `files` go to its credentials. Its links are up.
+    pub(crate) fn with_cache(net: u8, group: &str, files: &[(&str, &str)]) -> Self {
+        let text = topology_text(net, 1, 1452)
+            .replace("\npops:\n", &format!("\nfailover_groups:\n{group}pops:\n"))
+            + "    failover_group: test\n";
+        let dir = dir_of(net);
+        std::fs::create_dir_all(&dir).unwrap();
+        for (name, content) in files {
+            std::fs::write(dir.join(name), content).unwrap();
+        }
+        let mut world = Self::of(&text, Ca::new(), dir);
+        world.start().unwrap();
+        world.until("links are up", |world| {
+            world.relays.iter().all(|relay| relay.up.len() == 1) && world.get("/readyz").0 == 200
+        });
+        world
+    }
+
+    /// A directory with the certificate of a Redis on 127.0.0.1, its key, and the CA that signed it.
+    pub(crate) fn tls_files(net: u8) -> PathBuf {
+        let (ca, dir) = (Ca::new(), dir_of(net).join("redis"));
+        std::fs::create_dir_all(&dir).unwrap();
+        let (cert, key) = ca.node("127.0.0.1");
+        for (name, text) in [
+            ("redis.cert.pem", cert),
+            ("redis.key.pem", key),
+            ("ca.pem", ca.pem),
+        ] {
+            std::fs::write(dir.join(name), text).unwrap();
+        }
+        dir
+    }
+
+    /// A CA that signed nothing here.
+    pub(crate) fn other_ca() -> String {
+        Ca::new().pem
+    }
+
+    /// Puts a file among the PoP's credentials, and lets it notice.
+    pub(crate) fn publish_file(&self, name: &str, content: &str) {
+        std::fs::write(self.dir.join(name), content).unwrap();
+        let credentials = Credentials::load(&self.dir).unwrap();
+        let topology = self.topology.clone();
+        self.context.config.publish(topology, credentials);
+        self.context.shutdown.wake_all();
+    }
+
+    /// The sum of a metric's cells with all of these labels.
+    pub(crate) fn metric(&self, name: &str, labels: &[String]) -> u64 {
+        let text = self.get("/metrics").1;
+        text.lines()
+            .filter(|line| {
+                line.starts_with(name) && labels.iter().all(|label| line.contains(label))
+            })
+            .filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok())
+            .sum()
     }
 
     pub(crate) fn start(&mut self) -> anyhow::Result<()> {
@@ -261,6 +321,10 @@ impl Drop for World {
         }
         let _ = std::fs::remove_dir_all(&self.dir);
     }
+}
+
+fn dir_of(net: u8) -> PathBuf {
+    std::env::temp_dir().join(format!("firsthop-pop-{}-{net}", std::process::id()))
 }
 
 /// A client's socket.

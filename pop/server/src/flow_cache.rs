@@ -1,0 +1,96 @@
+//! The flow cache: the Redis of the PoP's failover group, where flows outlive this process.
+//!
+//! ```text
+//!  worker 0 ─┐ asks, writes (lock-free, bounded)           ┌ lookups: several batches in flight, each with a time limit
+//!  worker 1 ─┼──────────────────────────────────► one task ┤                                                ◄────► Redis
+//!  worker n ─┘ ◄──────────────────────────────── answers   └ writes: one batch in flight, in order
+//! ```
+//!
+//! A worker pushes and pops; it never waits, and sees Redis only as answers. The task runs on the node's control runtime. While Redis
+//! cannot be used, questions are answered `Unavailable` at once, stores are dropped and counted (a flow in use is stored again after a third
+//! of the TTL), and what is to be forgotten is kept until it can be, or until its entry has expired by itself.
+//!
+//! What is not here: which flow is stored when, who may ask, and what is held meanwhile (`pop_proto`); how values and keys
+//! are made (`wire::flow_record`).
+
+mod backoff;
+mod batch;
+mod connection;
+mod entry;
+mod forgets;
+mod health;
+mod metrics;
+mod port;
+mod queues;
+mod status;
+mod task;
+
+use std::sync::Arc;
+
+use runtime::node::{Config, NodeContext};
+use runtime::poll::Waker;
+use tokio::task::JoinHandle;
+use topology::Pop;
+
+pub(crate) use port::Port;
+pub(crate) use status::{CacheView, Status};
+
+use crate::flow_cache::queues::Queues;
+use crate::flow_cache::task::Task;
+use runtime::random;
+
+/// The flow cache of a PoP, from start to stop.
+pub(crate) struct FlowCache {
+    queues: Arc<Queues>,
+    status: Arc<Status>,
+    task: JoinHandle<()>,
+}
+
+impl FlowCache {
+    /// Starts the task; `None` without a failover group. Redis is not waited for.
+    ///
+    /// # Errors
+    /// No descriptor or no random number is left.
+    pub(crate) fn start(
+        context: &NodeContext,
+        config: &Config,
+        pop: &Pop,
+    ) -> anyhow::Result<Option<Self>> {
+        let Some(group) = config.topology.failover_group_of(pop) else {
+            return Ok(None);
+        };
+        let (queues, bell) = Queues::new(pop.workers)?;
+        let queues = Arc::new(queues);
+        let status = Arc::new(Status::new(group));
+        let task = Task::new(
+            context,
+            (group, pop),
+            Arc::clone(&queues),
+            Arc::clone(&status),
+            random::number()?,
+        );
+        let task = context.control.spawn(task.run(bell));
+        Ok(Some(Self {
+            queues,
+            status,
+            task,
+        }))
+    }
+
+    /// A worker's end. An answer wakes `waker`.
+    pub(crate) fn port(&self, worker: u8, waker: &Waker) -> Port {
+        self.queues.set_waker(worker, waker);
+        Port::new(Arc::clone(&self.queues), worker)
+    }
+
+    /// What `/state` shows.
+    pub(crate) fn status(&self) -> Arc<Status> {
+        Arc::clone(&self.status)
+    }
+}
+
+impl Drop for FlowCache {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}

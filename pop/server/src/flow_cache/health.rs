@@ -1,0 +1,158 @@
+//! What can go wrong with Redis, as closed lists, and when it has gone wrong often enough to stop asking.
+
+/// Why a connection could not be made, or was given up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Trouble {
+    /// Nobody listens, or no way leads there.
+    Refused,
+    /// No answer in time: not there, stopped, or far too slow.
+    Timeout,
+    /// It answers, but not within what a lookup may take.
+    Slow,
+    /// Wrong user or password, or not allowed what we need.
+    Auth,
+    /// The TLS handshake came to nothing.
+    Tls,
+    /// The connection was closed.
+    Closed,
+    /// A server that only reads.
+    ReadOnly,
+    /// Anything else: not a Redis, still loading, not a cluster.
+    Unfit,
+}
+
+impl Trouble {
+    pub(crate) const ALL: [Self; 8] = [
+        Self::Refused,
+        Self::Timeout,
+        Self::Slow,
+        Self::Auth,
+        Self::Tls,
+        Self::Closed,
+        Self::ReadOnly,
+        Self::Unfit,
+    ];
+
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Refused => "refused",
+            Self::Timeout => "timeout",
+            Self::Slow => "slow",
+            Self::Auth => "auth",
+            Self::Tls => "tls",
+            Self::Closed => "closed",
+            Self::ReadOnly => "read_only",
+            Self::Unfit => "unfit",
+        }
+    }
+}
+
+/// Why a server did not do one command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    /// Out of memory.
+    Oom,
+    /// Something that is no string is under the key.
+    WrongType,
+    /// The user may not.
+    Denied,
+    /// The server only reads.
+    ReadOnly,
+    /// The connection, or the cluster's node, went away.
+    Lost,
+    /// Anything else.
+    Other,
+}
+
+/// What became of one operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// Done; a lookup found an owner.
+    Ok,
+    /// A lookup found nothing.
+    Miss,
+    /// A lookup found something that is no entry of ours, or an old one.
+    BadValue,
+    /// No answer in time.
+    Timeout,
+    /// See [`Refusal`].
+    Refused(Refusal),
+}
+
+impl Outcome {
+    pub(crate) const ALL: [Self; 10] = [
+        Self::Ok,
+        Self::Miss,
+        Self::BadValue,
+        Self::Timeout,
+        Self::Refused(Refusal::Oom),
+        Self::Refused(Refusal::WrongType),
+        Self::Refused(Refusal::Denied),
+        Self::Refused(Refusal::ReadOnly),
+        Self::Refused(Refusal::Lost),
+        Self::Refused(Refusal::Other),
+    ];
+
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Miss => "miss",
+            Self::BadValue => "bad_value",
+            Self::Timeout => "timeout",
+            Self::Refused(Refusal::Oom) => "oom",
+            Self::Refused(Refusal::WrongType) => "wrong_type",
+            Self::Refused(Refusal::Denied) => "denied",
+            Self::Refused(Refusal::ReadOnly) => "read_only",
+            Self::Refused(Refusal::Lost) => "lost",
+            Self::Refused(Refusal::Other) => "error",
+        }
+    }
+}
+
+/// Batches of lookups in a row that got no answer in time: then Redis is not asked until it has proved itself again.
+const SILENT_MAX: u8 = 3;
+
+/// Lookups without an answer in a row.
+#[derive(Default)]
+pub(crate) struct Health {
+    silent: u8,
+}
+
+impl Health {
+    pub(crate) const fn answered(&mut self) {
+        self.silent = 0;
+    }
+
+    /// Whether this was one too many.
+    #[must_use]
+    pub(crate) const fn silent(&mut self) -> bool {
+        self.silent = self.silent.saturating_add(1);
+        self.silent >= SILENT_MAX
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_are_distinct() {
+        let mut labels: Vec<_> = Trouble::ALL.map(Trouble::as_str).to_vec();
+        labels.sort_unstable();
+        labels.dedup();
+        assert_eq!(labels.len(), Trouble::ALL.len());
+        let mut labels: Vec<_> = Outcome::ALL.map(Outcome::as_str).to_vec();
+        labels.sort_unstable();
+        labels.dedup();
+        assert_eq!(labels.len(), Outcome::ALL.len());
+    }
+
+    #[test]
+    fn three_silences_in_a_row_are_too_many() {
+        let mut health = Health::default();
+        assert!(!health.silent() && !health.silent());
+        health.answered();
+        assert!(!health.silent() && !health.silent());
+        assert!(health.silent());
+    }
+}

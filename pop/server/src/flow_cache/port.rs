@@ -1,0 +1,61 @@
+//! A worker's end of the flow cache: commands out, answers in, between two batches. Nothing here waits or locks.
+
+use std::sync::Arc;
+
+use pop_proto::{Command, Flows, Now, Routes};
+
+use crate::flow_cache::queues::{Ask, Place, Queues, What, Write};
+
+pub(crate) struct Port {
+    queues: Arc<Queues>,
+    worker: u8,
+}
+
+impl Port {
+    pub(crate) const fn new(queues: Arc<Queues>, worker: u8) -> Self {
+        Self { queues, worker }
+    }
+
+    /// Hands over what the flows want to say, and to them what has been answered.
+    pub(crate) fn exchange(&self, flows: &mut Flows, routes: &Routes, now: Now) {
+        let mut said = false;
+        while let Some(command) = flows.next_command() {
+            said = true;
+            self.push(command);
+        }
+        if said {
+            self.queues.wake_task();
+        }
+        while let Some(reply) = self.queues.next_answer(self.worker) {
+            let Place { client, ingress } = reply.place;
+            flows.handle_answer(routes, client, ingress, reply.answer, now);
+        }
+    }
+
+    fn push(&self, command: Command) {
+        match command {
+            Command::Ask { client, ingress } => self.queues.push_ask(Ask {
+                worker: self.worker,
+                place: Place { client, ingress },
+            }),
+            Command::Store {
+                client,
+                ingress,
+                owner,
+            } => self.queues.push_write(Write {
+                what: What::Store,
+                place: Place { client, ingress },
+                owner,
+            }),
+            Command::Forget {
+                client,
+                ingress,
+                owner,
+            } => self.queues.push_write(Write {
+                what: What::Forget,
+                place: Place { client, ingress },
+                owner,
+            }),
+        }
+    }
+}
