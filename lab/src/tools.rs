@@ -1,4 +1,4 @@
-//! Installs what the real clients need: Debian packages, npm packages, a Python environment. Does nothing that is
+//! Installs what the real clients need beside Debian packages: npm packages and a Python environment. Does nothing that is
 //! done already, says what it does, and fails with one line that says what failed.
 //!
 //! ```text
@@ -26,15 +26,6 @@ pub struct Installed {
     pub python: PathBuf,
 }
 
-/// Programs the clients and the harness run, and the Debian packages that bring them.
-const PROGRAMS: &[(&str, &str)] = &[
-    ("/usr/bin/chromium", "chromium"),
-    ("/usr/bin/firefox-esr", "firefox-esr"),
-    ("/usr/bin/setpriv", "util-linux"),
-    ("/usr/sbin/ip", "iproute2"),
-    ("/usr/bin/node", "nodejs"),
-];
-
 /// Written last: its text says what was installed.
 const MARK: &str = "installed";
 
@@ -58,31 +49,9 @@ pub fn installed() -> anyhow::Result<Installed> {
 /// # Errors
 /// One line that says which step failed.
 pub fn install() -> anyhow::Result<Installed> {
-    install_debian()?;
     install_node()?;
     install_python()?;
     installed()
-}
-
-fn install_debian() -> anyhow::Result<()> {
-    let missing: Vec<_> = PROGRAMS
-        .iter()
-        .filter(|(program, _)| !Path::new(program).exists())
-        .map(|(_, package)| *package)
-        .collect();
-    if missing.is_empty() {
-        return Ok(());
-    }
-    run("apt-get update", Command::new("apt-get").arg("update"))?;
-    let mut install = Command::new("apt-get");
-    install
-        .env("DEBIAN_FRONTEND", "noninteractive")
-        .args(["install", "-y", "--no-install-recommends"])
-        .args(&missing);
-    run(
-        &format!("apt-get install {}", missing.join(" ")),
-        &mut install,
-    )
 }
 
 fn install_node() -> anyhow::Result<()> {

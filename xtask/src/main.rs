@@ -12,6 +12,7 @@
 
 mod bench;
 mod lint;
+mod packages;
 mod step;
 mod test;
 mod workspace;

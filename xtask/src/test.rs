@@ -7,6 +7,7 @@
 
 use anyhow::ensure;
 
+use crate::packages;
 use crate::step::{Step, Stopwatch};
 use crate::workspace::Workspace;
 
@@ -53,6 +54,7 @@ pub(crate) fn build_programs(workspace: &Workspace) -> anyhow::Result<()> {
 }
 
 fn in_process(workspace: &Workspace) -> anyhow::Result<()> {
+    packages::install(workspace, packages::IN_PROCESS)?;
     Step::cargo("unit tests", workspace)
         .args(["test", "--locked", "--workspace", "--lib", "--bins"])
         .args(workspace.plain_tests().flat_map(|name| ["--test", name]))
@@ -74,6 +76,7 @@ fn select<'a>(workspace: &'a Workspace, text: &str) -> anyhow::Result<Vec<&'a st
 }
 
 fn end_to_end(workspace: &Workspace, tests: &[&str]) -> anyhow::Result<()> {
+    packages::install(workspace, packages::END_TO_END)?;
     if workspace.has_program(SETUP) {
         workspace.program(SETUP)?.run()?;
     }

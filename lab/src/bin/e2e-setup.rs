@@ -1,4 +1,4 @@
-//! Installs what the end-to-end tests need on a Debian machine. See `lab::tools`.
+//! Installs what the end-to-end tests need beside Debian packages. See `lab::tools`.
 
 #![forbid(unsafe_code)]
 
