@@ -23,7 +23,7 @@ pub fn write(slot: &mut [u8], client: u32, left_ns: u64) {
     mark(slot, client, left_ns);
 }
 
-/// Writes what differs from packet to packet into one that [`write`] has made.
+/// Writes what differs from packet to packet into one that [`write()`] has made.
 ///
 /// # Panics
 /// `slot` is shorter than [`LEN_MIN`].
