@@ -19,7 +19,7 @@ pub fn bytes() -> io::Result<[u8; 32]> {
 /// The same as a number.
 ///
 /// # Errors
-/// See [`bytes`].
+/// See [`bytes()`].
 pub fn number() -> io::Result<u64> {
     let [a, b, c, d, e, f, g, h, ..] = bytes()?;
     Ok(u64::from_ne_bytes([a, b, c, d, e, f, g, h]))
