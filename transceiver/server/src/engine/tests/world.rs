@@ -44,6 +44,8 @@ pub(super) struct World {
     pub(super) sent: Vec<(u8, u16, SocketAddr, usize)>,
     /// End records as they left, with how many packets had left before: relay, header.
     pub(super) ends: Vec<(SocketAddr, RecordHeader, usize)>,
+    /// What clients send, when somebody listens.
+    pub(super) tap: Option<Vec<Vec<u8>>>,
     /// Longest datagram towards a relay.
     pub(super) datagram_len_max: usize,
     factory: PeerFactory,
@@ -87,6 +89,10 @@ fn topology(signaling: &serde_json::Value) -> Topology {
     serde_json::from_value(value).unwrap()
 }
 
+fn keys() -> Arc<KeyRing> {
+    Arc::new(KeyRing::single(KeyId::new(1).unwrap(), [7; 16]))
+}
+
 impl World {
     pub(super) fn new() -> Self {
         Self::with_signaling(&json!({}))
@@ -94,22 +100,29 @@ impl World {
 
     pub(super) fn with_signaling(signaling: &serde_json::Value) -> Self {
         let topology = topology(signaling);
-        let keys = Arc::new(KeyRing::single(KeyId::new(1).unwrap(), [7; 16]));
         let (region, node) = topology.transceiver_named("eu-t1").unwrap();
         Self {
-            core: Core::new(&topology, &keys, (region, node)).unwrap(),
+            core: Core::new(&topology, &keys(), (region, node)).unwrap(),
             now: runtime::clock::now(),
             nodes: Vec::new(),
             relay: 1,
             lose_every: None,
             sent: Vec::new(),
             ends: Vec::new(),
+            tap: None,
             datagram_len_max: topology.network.link.datagram_len_max(),
             factory: PeerFactory::new().unwrap(),
             reassembler: Reassembler::new(64, Duration::from_secs(1), 1),
             fragment_id: 0,
             packets: 0,
         }
+    }
+
+    /// The engine takes other bounds over.
+    pub(super) fn reload(&mut self, signaling: &serde_json::Value) {
+        let topology = topology(signaling);
+        let (region, _) = topology.transceiver_named("eu-t1").unwrap();
+        self.core.reload(&topology, &keys(), region);
     }
 
     /// A client with a session, a data channel and nothing sent yet.
@@ -220,6 +233,9 @@ impl World {
             for index in 0..self.nodes.len() {
                 while let Some((to, packet)) = self.nodes[index].client.next_datagram() {
                     moved = true;
+                    if let Some(tap) = &mut self.tap {
+                        tap.push(packet.to_vec());
+                    }
                     let (nat, online) = (self.nodes[index].nat, self.nodes[index].online);
                     if online && !self.loses() {
                         self.uplink(nat, to, &packet);
