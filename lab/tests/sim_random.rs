@@ -155,6 +155,10 @@ fn recover(world: &mut World, plan: &Plan) {
     world.run(3500 * MS);
     bounded(world, plan);
     if plan.rate_mbps > 100 {
+        for way in [Way::Up, Way::Down] {
+            let tally = world.tally(way);
+            assert_eq!(tally.waiting, 0, "{way:?}: {tally}");
+        }
         let (up, down) = world.talk(Talk::Both, 300 * MS);
         assert_eq!(
             (up.delivered, down.delivered),

@@ -54,8 +54,8 @@ impl Site {
 pub enum Cargo {
     /// Between a client and a PoP.
     Client(u32, Vec<u8>),
-    /// Between a PoP and a core relay.
-    Quic(Vec<u8>),
+    /// Between a PoP and a core relay, with the packets of clients in it.
+    Quic(Vec<u8>, u64),
     /// Between a core relay and a transceiver.
     Records(Vec<u8>),
 }
@@ -63,7 +63,22 @@ pub enum Cargo {
 impl Cargo {
     const fn len(&self) -> usize {
         match self {
-            Self::Client(_, bytes) | Self::Quic(bytes) | Self::Records(bytes) => bytes.len(),
+            Self::Client(_, bytes) | Self::Quic(bytes, _) | Self::Records(bytes) => bytes.len(),
+        }
+    }
+}
+
+impl Cargo {
+    /// Packets of clients in it.
+    fn records(&self) -> u64 {
+        match self {
+            Self::Client(..) => 1,
+            Self::Quic(_, records) => *records,
+            Self::Records(bytes) => {
+                let records =
+                    open_datagram(bytes).map_or(0, |(_, _, body)| Records::new(body).count());
+                u64::try_from(records).unwrap_or(u64::MAX)
+            }
         }
     }
 }
@@ -173,28 +188,18 @@ impl Net {
         })
     }
 
-    /// Packets of clients in a payload.
+    /// How many records the length of a QUIC packet speaks of.
     #[must_use]
-    pub fn records_in(&self, cargo: &Cargo) -> u64 {
-        let count = match cargo {
-            Cargo::Client(..) => 1,
-            Cargo::Records(bytes) => {
-                open_datagram(bytes).map_or(0, |(_, _, body)| Records::new(body).count())
-            }
-            Cargo::Quic(bytes) => self.records_in_quic(bytes),
-        };
-        u64::try_from(count).unwrap_or(u64::MAX)
-    }
-
-    fn records_in_quic(&self, bytes: &[u8]) -> usize {
+    pub fn records_in_quic(&self, bytes: &[u8]) -> u64 {
         let Some(payload_len) = self.payload_len else {
             return 0;
         };
-        let proof = bytes.len() + PROOF_MARGIN >= self.mtu_bytes;
-        if is_handshake(bytes) || proof {
+        let bytes = after_handshake(bytes).unwrap_or_default();
+        if bytes.len() + PROOF_MARGIN >= self.mtu_bytes {
             return 0;
         }
-        bytes.len().saturating_sub(QUIC_OVERHEAD_MIN) / (RECORD_HEADER_LEN_V4 + payload_len)
+        let records_len = bytes.len().saturating_sub(QUIC_OVERHEAD_MIN);
+        u64::try_from(records_len / (RECORD_HEADER_LEN_V4 + payload_len)).unwrap_or(u64::MAX)
     }
 
     /// Sends a payload. Returns how many packets of clients are in it.
@@ -203,13 +208,13 @@ impl Net {
         (from, from_address): (Site, SocketAddr),
         (to, to_address): (Site, SocketAddr),
         cargo: Cargo,
-    ) -> u64 {
+    ) {
         let (at, way) = (self.at, from.way_to(to));
-        let records = self.records_in(&cargo);
+        let records = cargo.records();
         // The length of a handshake depends on what TLS draws.
         let len = match &cargo {
-            Cargo::Quic(bytes) if is_handshake(bytes) => self.mtu_bytes,
-            Cargo::Client(..) | Cargo::Quic(_) | Cargo::Records(_) => cargo.len(),
+            Cargo::Quic(bytes, _) if is_handshake(bytes) => self.mtu_bytes,
+            Cargo::Client(..) | Cargo::Quic(..) | Cargo::Records(_) => cargo.len(),
         };
         let fate = self.path(from, to).send(at, len);
         self.note(from, to, len, fate);
@@ -233,21 +238,19 @@ impl Net {
                 self.launch(flight(took, false, cargo));
             }
         }
-        records
     }
 
     /// Sends to whoever holds the address; where nobody does, the payload is not heard.
-    pub fn send_to(&mut self, from: (Site, SocketAddr), to: SocketAddr, cargo: Cargo) -> u64 {
+    pub fn send_to(&mut self, from: (Site, SocketAddr), to: SocketAddr, cargo: Cargo) {
         if let Some(site) = self.directory.get(&to).copied() {
             return self.send(from, (site, to), cargo);
         }
-        let records = self.records_in(&cargo);
+        let records = cargo.records();
         let way = match from.0 {
             Site::Clients | Site::Pop(_) => Way::Up,
             Site::Relay(_) | Site::Transceiver(_) => Way::Down,
         };
         self.ledger.tally(way).unheard += records;
-        records
     }
 
     fn launch(&mut self, flight: Flight) {
@@ -303,4 +306,60 @@ impl Net {
 /// A long header (RFC 9000 §17.2).
 fn is_handshake(bytes: &[u8]) -> bool {
     bytes.first().is_some_and(|first| first & 0x80 != 0)
+}
+
+/// The packet with a short header that follows those of a handshake in one payload, if one does. Beside an Initial there is
+/// only padding.
+fn after_handshake(bytes: &[u8]) -> Option<&[u8]> {
+    // The bit between form and type may have either value (RFC 9287).
+    const TYPE: u8 = 0x30;
+    const INITIAL: u8 = 0x00;
+    if !is_handshake(bytes) {
+        return Some(bytes);
+    }
+    let (first, rest) = bytes.split_first()?;
+    if first & TYPE == INITIAL {
+        return None;
+    }
+    let rest = rest.get(4..)?;
+    let rest = after_connection_id(after_connection_id(rest)?)?;
+    // The length of the rest, a variable-length integer (RFC 9000 §16) of one or two bytes.
+    let (first, rest) = rest.split_first()?;
+    let (len, rest) = match first >> 6 {
+        0 => (usize::from(*first), rest),
+        _ => {
+            let (second, rest) = rest.split_first()?;
+            (usize::from(first & 0x3f) << 8 | usize::from(*second), rest)
+        }
+    };
+    after_handshake(rest.get(len..)?)
+}
+
+fn after_connection_id(bytes: &[u8]) -> Option<&[u8]> {
+    let (len, rest) = bytes.split_first()?;
+    rest.get(usize::from(*len)..)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_follows_a_handshake_in_one_payload_is_found() {
+        let short = [0x40, 1, 2, 3];
+        assert_eq!(after_handshake(&short), Some(&short[..]));
+        // Handshake, version 1, connection ids of 2 and 1 bytes, lengths of 3 and of 64.
+        let head = [0xe2, 0, 0, 0, 1, 2, 9, 9, 1, 9];
+        let one = [&head[..], &[3, 7, 7, 7], &short].concat();
+        assert_eq!(after_handshake(&one), Some(&short[..]));
+        let two = [&head[..], &[0x40, 64], &[7; 64], &one].concat();
+        assert_eq!(after_handshake(&two), Some(&short[..]));
+        let initial = [&[0xc2], &one[1..]].concat();
+        assert_eq!(after_handshake(&initial), None);
+        let greased = [&[0x82], &one[1..]].concat();
+        assert_eq!(after_handshake(&greased), None);
+        for len in 0..one.len() - short.len() {
+            assert_eq!(after_handshake(&one[..len]).unwrap_or_default(), [0; 0]);
+        }
+    }
 }

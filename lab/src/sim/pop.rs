@@ -98,8 +98,8 @@ impl SimPop {
                     net.ledger.passed(serial, flight.took);
                     self.uplink(clients::address(*client), bytes, at, net);
                 }
-                Cargo::Quic(_) if flight.to_address != self.side.address => net.unheard(&flight),
-                Cargo::Quic(bytes) => self.backbone(&flight, bytes, at, net),
+                Cargo::Quic(..) if flight.to_address != self.side.address => net.unheard(&flight),
+                Cargo::Quic(bytes, _) => self.backbone(&flight, bytes, at, net),
                 Cargo::Records(_) => unreachable!("no transceiver sends to a PoP"),
             }
         }

@@ -66,7 +66,7 @@ impl SimRelay {
     pub fn turn(&mut self, arrivals: Vec<Flight>, net: &mut Net) {
         for flight in arrivals {
             match &flight.cargo {
-                Cargo::Quic(bytes) => {
+                Cargo::Quic(bytes, _) => {
                     let bodies = self.side.take(&flight, bytes, net);
                     self.take_events(net);
                     for (link, body) in bodies {
