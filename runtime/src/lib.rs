@@ -11,6 +11,7 @@ pub mod control;
 pub mod counting;
 pub mod credentials;
 pub mod http;
+pub mod log_limit;
 pub mod logging;
 pub mod metrics;
 pub mod node;

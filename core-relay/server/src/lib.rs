@@ -12,6 +12,7 @@
 #![forbid(unsafe_code)]
 
 mod egress;
+mod log;
 mod metrics;
 pub mod pops;
 mod state;

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use core_relay_link::{Congestion, DownReason, LinkEvent, LinkId, Links, LinksConfig, Tls};
+use core_relay_link::{Congestion, LinkId, Links, LinksConfig, Tls};
 use core_relay_proto::verdict::Drops;
 use core_relay_proto::{Downlink, DropReason, Relay, Uplink};
 use runtime::clock;
@@ -33,6 +33,7 @@ use wire::record::{DatagramKind, RecordHeader, Records, open_datagram};
 use wire::sequence::ReceiptsBySender;
 
 use crate::egress::Egress;
+use crate::log::LinkLog;
 use crate::metrics::{Metrics, Totals, Traffic};
 use crate::pops::Pops;
 use crate::state::{Board, LinkView, WorkerState};
@@ -50,8 +51,6 @@ const PUBLISH_INTERVAL: Duration = Duration::from_millis(100);
 /// A draining relay ends when nothing was forwarded either way for this long. Uplink has moved to another relay within one heartbeat
 /// then, and each transceiver has moved its way back with the next packet of its client.
 const DRAIN_IDLE: Duration = Duration::from_secs(2);
-/// Refused connections are logged once in this time; all are counted.
-const REFUSAL_LOG_INTERVAL: Duration = Duration::from_secs(10);
 
 /// See the module head.
 pub(crate) struct Worker {
@@ -81,7 +80,7 @@ pub(crate) struct Worker {
     publish_at: Instant,
     draining: bool,
     last_forwarded: Instant,
-    refusal_logged: Option<Instant>,
+    log: LinkLog,
     heart: Heart,
 }
 
@@ -135,7 +134,7 @@ impl Worker {
             publish_at: now,
             draining: false,
             last_forwarded: now,
-            refusal_logged: None,
+            log: LinkLog::new(index),
             heart: context.watch.heart(&index.to_string()),
         })
     }
@@ -304,47 +303,7 @@ impl Worker {
     fn take_events(&mut self, now: Instant) {
         while let Some(event) = self.links.next_event() {
             self.pops.handle_event(&event);
-            self.log(&event, now);
-        }
-    }
-
-    fn log(&mut self, event: &LinkEvent, now: Instant) {
-        let index = self.index;
-        match event {
-            LinkEvent::Up { peer, worker, .. } => {
-                tracing::info!(worker = index, pop = %peer, pop_worker = worker, "link up");
-            }
-            LinkEvent::Down {
-                peer,
-                worker,
-                reason,
-                ..
-            } => {
-                if *reason == DownReason::Duplicate {
-                    tracing::warn!(
-                        worker = index,
-                        pop = %peer,
-                        pop_worker = worker,
-                        "two processes run with the name of this PoP and take the link from each other: one must stop"
-                    );
-                }
-                tracing::warn!(
-                    worker = index,
-                    pop = %peer,
-                    pop_worker = worker,
-                    reason = reason.as_str(),
-                    "link down"
-                );
-            }
-            LinkEvent::Refused { from, reason } => {
-                let quiet = |at: Instant| now < at + REFUSAL_LOG_INTERVAL;
-                if !self.refusal_logged.is_some_and(quiet) {
-                    self.refusal_logged = Some(now);
-                    let reason = reason.as_str();
-                    tracing::warn!(worker = index, %from, reason, "refused a connection");
-                }
-            }
-            LinkEvent::Draining { .. } | LinkEvent::DialFailed { .. } => {}
+            self.log.log(&event, now);
         }
     }
 

@@ -82,7 +82,7 @@ pub(crate) struct Worker {
     publish_at: Instant,
     draining: bool,
     last_forwarded: Instant,
-    dial_logged: Option<Instant>,
+    log_limits: report::LogLimits,
     heart: Heart,
 }
 
@@ -143,7 +143,7 @@ impl Worker {
             publish_at: now,
             draining: false,
             last_forwarded: now,
-            dial_logged: None,
+            log_limits: report::LogLimits::new(),
             heart: context.watch.heart(&index.to_string()),
         })
     }

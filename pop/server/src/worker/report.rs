@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use core_relay_link::{DownReason, LinkEvent, LinkId};
 use pop_proto::DropReason;
+use runtime::log_limit::LogLimit;
 
 use super::Worker;
 use crate::metrics::Totals;
@@ -11,14 +12,39 @@ use crate::state::{LinkView, WorkerState};
 
 /// How often figures are published.
 const PUBLISH_INTERVAL: Duration = Duration::from_millis(100);
-/// A failed attempt to connect is logged once in this time; all are counted.
-const DIAL_LOG_INTERVAL: Duration = Duration::from_secs(10);
+/// Lines about links are bounded in this time; everything is counted.
+const LOG_INTERVAL: Duration = Duration::from_secs(10);
+/// Links up, and links down, that are logged in it: those of a few core relays at once.
+const LINK_LINES_MAX: u32 = 20;
+
+/// Bounds of the lines that a peer, or a network that flaps, can cause.
+pub(super) struct LogLimits {
+    up: LogLimit,
+    down: LogLimit,
+    duplicate: LogLimit,
+    draining: LogLimit,
+    dial_failed: LogLimit,
+}
+
+impl LogLimits {
+    pub(super) const fn new() -> Self {
+        Self {
+            up: LogLimit::new(LINK_LINES_MAX, LOG_INTERVAL),
+            down: LogLimit::new(LINK_LINES_MAX, LOG_INTERVAL),
+            duplicate: LogLimit::new(1, LOG_INTERVAL),
+            draining: LogLimit::new(LINK_LINES_MAX, LOG_INTERVAL),
+            dial_failed: LogLimit::new(1, LOG_INTERVAL),
+        }
+    }
+}
 
 impl Worker {
     pub(super) fn log(&mut self, event: &LinkEvent, now: Instant) {
         match event {
             LinkEvent::Up { peer, worker, .. } => {
-                tracing::info!(relay = %peer, relay_worker = worker, "link up");
+                if let Some(unlogged) = self.log_limits.up.admit(now) {
+                    tracing::info!(relay = %peer, relay_worker = worker, unlogged, "link up");
+                }
             }
             LinkEvent::Down {
                 peer,
@@ -26,28 +52,33 @@ impl Worker {
                 reason,
                 ..
             } => {
-                if *reason == DownReason::Duplicate {
+                if *reason == DownReason::Duplicate
+                    && self.log_limits.duplicate.admit(now).is_some()
+                {
                     tracing::warn!(
                         relay = %peer,
                         relay_worker = worker,
                         "another process runs with this node's name and has the link: one of the two must stop"
                     );
                 }
-                let reason = reason.as_str();
-                tracing::info!(relay = %peer, relay_worker = worker, reason, "link down");
+                if let Some(unlogged) = self.log_limits.down.admit(now) {
+                    let reason = reason.as_str();
+                    tracing::info!(relay = %peer, relay_worker = worker, reason, unlogged, "link down");
+                }
             }
             LinkEvent::Draining { link, draining } => {
-                let relay = self.relay_of(*link);
-                tracing::info!(relay, draining, "core relay drains");
+                if let Some(unlogged) = self.log_limits.draining.admit(now) {
+                    let relay = self.relay_of(*link);
+                    tracing::info!(relay, draining, unlogged, "core relay drains");
+                }
             }
             LinkEvent::DialFailed { link, reason } => {
-                let quiet = |at: Instant| now < at + DIAL_LOG_INTERVAL;
-                if !self.dial_logged.is_some_and(quiet) {
-                    self.dial_logged = Some(now);
+                if let Some(unlogged) = self.log_limits.dial_failed.admit(now) {
                     let relay = self.relay_of(*link);
                     tracing::warn!(
                         relay,
                         reason = reason.as_str(),
+                        unlogged,
                         "no link: it is dialed again"
                     );
                 }
