@@ -22,7 +22,9 @@ fn a_kill_costs_a_moment_and_moves_nobody() {
         );
         let silence_max = match row.case {
             Case::PopUplinkOnly => CHECK_MS_MAX,
-            Case::PopBothWays | Case::PopCache | Case::CoreRelay => SILENCE_MS_MAX,
+            Case::PopBothWays | Case::PopCache | Case::PopTakeover | Case::CoreRelay => {
+                SILENCE_MS_MAX
+            }
         };
         let longest = row
             .silence_up_ms

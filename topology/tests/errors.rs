@@ -460,6 +460,11 @@ const MEANING: &[Case] = &[
         "53: pops[1].ingress[0]: 192.0.2.1:3478 is taken by pops[0].ingress[0]",
     ),
     (
+        "ingress: ['192.0.2.1:3478']",
+        "ingress: ['192.0.2.1:3478', '192.0.2.1:3478']",
+        "43: pops[0].ingress[1]: 192.0.2.1:3478 is taken by pops[0].ingress[0]",
+    ),
+    (
         "198.51.100.1\n",
         "198.51.100.1\n        link_port: 7541\n        workers: 3\n",
         "10: regions[0].core_relays[0].record_port: 198.51.100.1:7543 is taken by regions[0].core_relays[0].link_port",
@@ -577,6 +582,33 @@ fn the_base_is_good() {
     load(BASE, "base.yaml")
         .map_err(|errors| errors.to_string())
         .unwrap();
+}
+
+/// Which group a PoP is in decides whether the address of another is an error.
+#[test]
+fn an_ingress_moves_within_a_failover_group_alone() {
+    for (first_group, second_group, good) in [("a", "a", true), ("a", "b", false)] {
+        let groups = "failover_groups:\n  - { name: a, redis: ['redis://r:1'] }\n  - { name: b, redis: ['redis://r:2'] }\npops:";
+        let text = BASE
+            .replace("pops:", groups)
+            .replace("192.0.2.2:3478", "192.0.2.1:3478");
+        let text = text.replace(
+            "    id: 1\n    ingress",
+            &format!("    id: 1\n    failover_group: {first_group}\n    ingress"),
+        );
+        let text = text.replace(
+            "    id: 2\n    ingress",
+            &format!("    id: 2\n    failover_group: {second_group}\n    ingress"),
+        );
+        assert!(text.matches("failover_group: ").count() == 2, "{text}");
+        assert_eq!(
+            load(&text, "base.yaml").is_ok(),
+            good,
+            "{first_group} {second_group}"
+        );
+        let twice = text.replace("[2001:db8::2]:3478", "192.0.2.1:3478");
+        assert!(load(&twice, "base.yaml").is_err(), "one PoP has it twice");
+    }
 }
 
 #[test]

@@ -7,8 +7,6 @@
 //! boringtun   two hops  nginx, then a WireGuard tunnel in user space: a home-made PoP with a backbone
 //! ```
 //!
-//! A Redis server is here too, as the flow cache of our own PoP.
-//!
 //! A peer that is not installed is no failure: whoever asks learns why it is missing, and goes on.
 
 mod boringtun;
@@ -16,11 +14,9 @@ mod buffers;
 mod coturn;
 mod nginx;
 mod program;
-mod redis;
 
 pub(crate) use boringtun::Tunnel;
 pub(crate) use buffers::Buffers;
 pub(crate) use coturn::Coturn;
 pub(crate) use nginx::Nginx;
 pub(crate) use program::Missing;
-pub(crate) use redis::Redis;

@@ -12,11 +12,11 @@ use std::time::Duration;
 use anyhow::Context;
 use runtime::clock;
 use serde::Serialize;
-use topology::{Datagrams, FailoverGroup, RedisUrl, Topology};
+use topology::{Datagrams, Topology};
 
-use crate::bench::peers::{Missing, Redis};
 use crate::bench::world::World;
 use crate::net::Network;
+use crate::redis::{Missing, Redis};
 use crate::wait;
 use calls::{Board, Calls, Media};
 
@@ -35,16 +35,20 @@ pub enum Case {
     PopUplinkOnly,
     /// A PoP with a flow cache; clients only send.
     PopCache,
+    /// A PoP for good; another one of its failover group, with a flow cache, starts at its address. Clients only send, and
+    /// no longer check.
+    PopTakeover,
     /// The core relay that carries the records, and it stays dead; another one stands by.
     CoreRelay,
 }
 
 impl Case {
     /// All.
-    pub const ALL: [Self; 4] = [
+    pub const ALL: [Self; 5] = [
         Self::PopBothWays,
         Self::PopUplinkOnly,
         Self::PopCache,
+        Self::PopTakeover,
         Self::CoreRelay,
     ];
 
@@ -55,13 +59,14 @@ impl Case {
             Self::PopBothWays => "pop, media both ways",
             Self::PopUplinkOnly => "pop, uplink alone, by the client's next check",
             Self::PopCache => "pop, uplink alone, by the flow cache",
+            Self::PopTakeover => "pop for good, uplink alone, another takes over by the flow cache",
             Self::CoreRelay => "core relay for good, media both ways, another stands by",
         }
     }
 
     fn find(self) -> Result<(), Missing> {
         match self {
-            Self::PopCache => Redis::find(),
+            Self::PopCache | Self::PopTakeover => Redis::find(),
             Self::PopBothWays | Self::PopUplinkOnly | Self::CoreRelay => Ok(()),
         }
     }
@@ -70,13 +75,23 @@ impl Case {
         match self {
             Self::PopBothWays | Self::CoreRelay => Media::BothWays,
             Self::PopUplinkOnly | Self::PopCache => Media::UplinkOnly,
+            Self::PopTakeover => Media::UplinkUnchecked,
         }
     }
 
     const fn victim(self) -> &'static str {
         match self {
-            Self::PopBothWays | Self::PopUplinkOnly | Self::PopCache => "p1",
+            Self::PopBothWays | Self::PopUplinkOnly | Self::PopCache | Self::PopTakeover => "p1",
             Self::CoreRelay => "r1",
+        }
+    }
+
+    /// What is started once the victim is dead.
+    const fn successor(self) -> Option<&'static str> {
+        match self {
+            Self::PopBothWays | Self::PopUplinkOnly | Self::PopCache => Some("p1"),
+            Self::PopTakeover => Some("p2"),
+            Self::CoreRelay => None,
         }
     }
 }
@@ -92,6 +107,8 @@ pub struct Row {
     pub restart_ms: Option<f64>,
     /// The longest silence of a call towards the far end.
     pub silence_up_ms: f64,
+    /// The same of half of the calls.
+    pub silence_up_ms_median: f64,
     /// The longest silence towards a client, when the far end sends.
     pub silence_down_ms: Option<f64>,
     /// Calls whose client the far end knows by another address afterwards.
@@ -159,15 +176,18 @@ pub fn run(cases: &[Case]) -> anyhow::Result<Recovery> {
 
 fn kill(case: Case) -> anyhow::Result<Row> {
     let redis = match case {
-        Case::PopCache => Some(Redis::start()?),
+        Case::PopCache | Case::PopTakeover => Some(Redis::start()?),
         Case::PopBothWays | Case::PopUplinkOnly | Case::CoreRelay => None,
     };
     let world = World::start(Datagrams::Packed, |topology| {
         if case == Case::CoreRelay {
             add_core_relay(topology);
         }
+        if case == Case::PopTakeover {
+            add_successor(topology);
+        }
         if let Some(redis) = &redis {
-            add_cache(topology, redis);
+            redis.join(topology);
         }
     })?;
     let (ufrags, ingress) = (world.ufrags().to_vec(), world.ingress());
@@ -198,6 +218,7 @@ fn kill(case: Case) -> anyhow::Result<Row> {
         calls: report.calls,
         restart_ms: restart.map(ms),
         silence_up_ms: ms(report.silence_up),
+        silence_up_ms_median: ms(report.silence_up_median),
         silence_down_ms: report.silence_down.map(ms),
         moved: report.moved,
     })
@@ -213,10 +234,10 @@ fn disturb(network: &mut Network, case: Case, board: &Board) -> anyhow::Result<O
     board.arm();
     let killed = clock::now();
     network.kill(case.victim())?;
-    let restart = match case {
-        Case::CoreRelay => None,
-        Case::PopBothWays | Case::PopUplinkOnly | Case::PopCache => {
-            network.start_node(case.victim())?;
+    let restart = match case.successor() {
+        None => None,
+        Some(successor) => {
+            network.start_node(successor)?;
             Some(clock::now() - killed)
         }
     };
@@ -224,22 +245,14 @@ fn disturb(network: &mut Network, case: Case, board: &Board) -> anyhow::Result<O
     Ok(restart)
 }
 
-/// A failover group of every PoP, which keeps flows in `redis`.
-fn add_cache(topology: &mut Topology, redis: &Redis) {
-    topology.failover_groups = vec![FailoverGroup {
-        name: "bench".to_owned(),
-        redis: vec![RedisUrl {
-            tls: false,
-            host: redis.address.ip().to_string(),
-            port: redis.address.port(),
-        }],
-        cluster: false,
-        ttl_s: 60,
-        lookup_max_ms: 50,
-    }];
-    for pop in &mut topology.pops {
-        pop.failover_group = Some("bench".to_owned());
-    }
+/// A PoP `p2` with the ingress of `p1`.
+fn add_successor(topology: &mut Topology) {
+    let Some(mut second) = topology.pops.first().cloned() else {
+        return;
+    };
+    second.name = "p2".to_owned();
+    second.id += 1;
+    topology.pops.push(second);
 }
 
 /// A second core relay beside `r1`.

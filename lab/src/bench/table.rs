@@ -136,6 +136,7 @@ pub fn recovery(found: &Recovery) -> String {
         "calls",
         "restart ms",
         "silence up ms",
+        "of half of the calls",
         "silence down ms",
         "moved",
     ])];
@@ -146,6 +147,7 @@ pub fn recovery(found: &Recovery) -> String {
             row.calls.to_string(),
             ms(row.restart_ms),
             ms(Some(row.silence_up_ms)),
+            ms(Some(row.silence_up_ms_median)),
             ms(row.silence_down_ms),
             row.moved.to_string(),
         ]);

@@ -1,4 +1,5 @@
-//! Sockets: every port real, every UDP and TCP socket of the network bound by one node only.
+//! Sockets: every port real, every UDP and TCP socket of the network bound by one node only, but for an ingress that moves
+//! between the PoPs of a failover group.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -30,7 +31,9 @@ pub(super) fn check(topology: &Topology, findings: &mut Findings) {
         for (j, socket) in pop.ingress.iter().enumerate() {
             let field = format!("pops[{i}].ingress[{j}]");
             not_zero(&field, socket.port(), findings);
-            take(&mut taken.udp, field, *socket, findings);
+            if !moves_to(topology, (i, j), *socket) {
+                take(&mut taken.udp, field, *socket, findings);
+            }
         }
         admin(&format!("pops[{i}]"), pop.admin, findings);
     }
@@ -40,6 +43,20 @@ pub(super) fn check(topology: &Topology, findings: &mut Findings) {
         not_zero(&field, vip.port(), findings);
         take(&mut vips, field, *vip, findings);
     }
+}
+
+/// Whether this ingress of a PoP is one that moves to it from an earlier PoP of its failover group.
+fn moves_to(topology: &Topology, (pop, ingress): (usize, usize), socket: SocketAddr) -> bool {
+    let Some(own) = topology.pops.get(pop) else {
+        return false;
+    };
+    let has_it_already = own.ingress.iter().take(ingress).any(|had| *had == socket);
+    let mut earlier = topology.pops.iter().take(pop);
+    !has_it_already
+        && own.failover_group.is_some()
+        && earlier.any(|other| {
+            other.failover_group == own.failover_group && other.ingress.contains(&socket)
+        })
 }
 
 /// Sockets taken, and by which field.

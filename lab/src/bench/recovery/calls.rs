@@ -30,6 +30,8 @@ pub(super) enum Media {
     BothWays,
     /// The far end answers checks and sends nothing else.
     UplinkOnly,
+    /// As [`Self::UplinkOnly`], and clients check no more once silences count.
+    UplinkUnchecked,
 }
 
 /// What the thread of the calls and the one that disturbs them tell each other.
@@ -68,6 +70,7 @@ impl Board {
 pub(super) struct Report {
     pub(super) calls: usize,
     pub(super) silence_up: Duration,
+    pub(super) silence_up_median: Duration,
     pub(super) silence_down: Option<Duration>,
     pub(super) moved: usize,
 }
@@ -145,7 +148,7 @@ impl Calls {
         while !self.board.stop.load(Ordering::Relaxed) {
             let now = clock::now();
             let armed = *self.board.lock();
-            self.speak(now);
+            self.speak(now, armed.is_some());
             self.hear(now, armed.is_some())?;
             let both = self.media == Media::BothWays;
             let flows =
@@ -161,20 +164,25 @@ impl Calls {
         let longest =
             |of: fn(&Call) -> Duration| self.calls.iter().map(of).max().unwrap_or_default();
         let silence_down = longest(|call| call.down.silence);
+        let mut silences: Vec<_> = self.calls.iter().map(|call| call.up.silence).collect();
+        silences.sort_unstable();
+        let median = silences.get(silences.len() / 2);
         Report {
             calls: self.calls.len(),
             silence_up: longest(|call| call.up.silence),
+            silence_up_median: median.copied().unwrap_or_default(),
             silence_down: (self.media == Media::BothWays).then_some(silence_down),
             moved: self.calls.iter().filter(|call| call.moved).count(),
         }
     }
 
     /// Sends whatever is due in either direction.
-    fn speak(&mut self, now: Instant) {
+    fn speak(&mut self, now: Instant, armed: bool) {
         let elapsed = now - self.start;
         let [up, down, checks] = self.done;
         let [up_due, checks_due] = [BEAT, CHECK_INTERVAL].map(|each| due(elapsed, each));
-        for client in turns(checks, checks_due) {
+        let unchecked = armed && self.media == Media::UplinkUnchecked;
+        for client in turns(checks, checks_due).filter(|_| !unchecked) {
             let check = self.dialect.request(0, client);
             self.crowd.send(client, &check);
         }

@@ -26,10 +26,12 @@ pub fn select(
         return Ok(addresses(pop));
     }
     let pops_max = usize::from(topology.network.signaling.ingress_max);
-    let mut chosen: Vec<SocketAddr> = serving.take(pops_max).flat_map(addresses).collect();
-    for vip in &topology.network.vips {
-        if !chosen.contains(vip) {
-            chosen.push(*vip);
+    let mut chosen: Vec<SocketAddr> = Vec::new();
+    let of_pops = serving.take(pops_max).flat_map(addresses);
+    // An address that moves between PoPs is one candidate.
+    for address in of_pops.chain(topology.network.vips.iter().copied()) {
+        if !chosen.contains(&address) {
+            chosen.push(address);
         }
     }
     Ok(chosen)
@@ -79,6 +81,9 @@ mod tests {
             ],
             Some(&["eu"]),
         ),
+        // Either serves the address.
+        ("ewr", &["192.0.2.2:3478"], Some(&["sa"])),
+        ("nyc2", &["192.0.2.2:3478"], Some(&["sa"])),
     ];
 
     #[test]
@@ -113,6 +118,7 @@ mod tests {
             ("unknown PoP", "eu", Some("lhr"), 3, &[], Err(UnknownPop)),
             ("other region's", "eu", Some("nyc"), 3, &[], Err(UnknownPop)),
             ("empty name", "eu", Some(""), 3, &[], Err(UnknownPop)),
+            ("an address that moves", "sa", None, 3, &[], of(&[ams, nyc])),
             ("region of one", "ap", None, 3, &[], of(&[ams])),
         ] {
             let topology = topology(ingress_max, vips);

@@ -1,0 +1,151 @@
+//! A Redis server of a test's own, as the flow cache of PoPs: on a loopback port, nothing on disk, stopped and started on
+//! request.
+
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use anyhow::Context;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use topology::{FailoverGroup, RedisUrl, Topology};
+
+use crate::wait;
+
+const PROGRAM: &str = "/usr/bin/redis-server";
+const START_MAX: Duration = Duration::from_secs(5);
+const ANSWER_MAX: Duration = Duration::from_secs(2);
+
+/// It is not installed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Missing;
+
+impl std::fmt::Display for Missing {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "`apt-get install redis-server` brings {PROGRAM}")
+    }
+}
+
+impl std::error::Error for Missing {}
+
+/// An address for a server, and the server when it runs. Killed when dropped, or when the thread that started it ends.
+#[derive(Debug)]
+pub struct Redis {
+    address: SocketAddr,
+    child: Option<Child>,
+}
+
+impl Redis {
+    /// Whether it is installed.
+    ///
+    /// # Errors
+    /// It is not.
+    pub fn find() -> Result<(), Missing> {
+        Path::new(PROGRAM).exists().then_some(()).ok_or(Missing)
+    }
+
+    /// A port where nobody listens yet.
+    ///
+    /// # Errors
+    /// No port is free.
+    pub fn absent() -> anyhow::Result<Self> {
+        let free = TcpListener::bind("127.0.0.1:0").context("looking for a free port")?;
+        Ok(Self {
+            address: free.local_addr()?,
+            child: None,
+        })
+    }
+
+    /// On a port of its own.
+    ///
+    /// # Errors
+    /// It is not installed, or does not come up.
+    pub fn start() -> anyhow::Result<Self> {
+        let mut redis = Self::absent()?;
+        redis.begin()?;
+        Ok(redis)
+    }
+
+    /// Starts it, empty.
+    ///
+    /// # Errors
+    /// See [`Self::start`].
+    pub fn begin(&mut self) -> anyhow::Result<()> {
+        Self::find()?;
+        let child = Command::new("setpriv")
+            .args(["--pdeathsig", "KILL", "--", PROGRAM])
+            .args(["--bind", "127.0.0.1", "--port"])
+            .arg(self.address.port().to_string())
+            .args(["--save", "", "--appendonly", "no"])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .spawn()
+            .context("starting redis-server")?;
+        self.child = Some(child);
+        wait::until_true("redis-server to listen", START_MAX, || {
+            TcpStream::connect(self.address).is_ok()
+        })
+    }
+
+    /// `kill -9`.
+    pub fn kill(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            // Either call fails only when the process is gone already.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+
+    /// `SIGSTOP`: it takes connections, and says nothing.
+    ///
+    /// # Errors
+    /// It does not run.
+    pub fn pause(&self) -> anyhow::Result<()> {
+        let child = self.child.as_ref().context("no redis-server runs")?;
+        let pid = i32::try_from(child.id())?;
+        kill(Pid::from_raw(pid), Signal::SIGSTOP).context("stopping redis-server")
+    }
+
+    /// How many keys it holds.
+    ///
+    /// # Errors
+    /// It does not answer.
+    pub fn keys(&self) -> anyhow::Result<u64> {
+        let mut stream = TcpStream::connect(self.address).context("asking redis-server")?;
+        stream.set_read_timeout(Some(ANSWER_MAX))?;
+        stream.write_all(b"DBSIZE\r\n")?;
+        let mut answer = [0; 32];
+        let len = stream.read(&mut answer).context("asking redis-server")?;
+        let answer = String::from_utf8_lossy(answer.get(..len).unwrap_or_default()).into_owned();
+        let number = answer.trim_end().strip_prefix(':');
+        let number = number.with_context(|| format!("DBSIZE answered {answer:?}"))?;
+        Ok(number.parse()?)
+    }
+
+    /// Makes every PoP a member of one failover group, which keeps flows here.
+    pub fn join(&self, topology: &mut Topology) {
+        let name = "lab";
+        topology.failover_groups = vec![FailoverGroup {
+            name: name.to_owned(),
+            redis: vec![RedisUrl {
+                tls: false,
+                host: self.address.ip().to_string(),
+                port: self.address.port(),
+            }],
+            cluster: false,
+            ttl_s: 60,
+            lookup_max_ms: 50,
+        }];
+        for pop in &mut topology.pops {
+            pop.failover_group = Some(name.to_owned());
+        }
+    }
+}
+
+impl Drop for Redis {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
