@@ -9,7 +9,6 @@
 //! A node's identity is its name in the topology, as the certificate's only dNSName; links and peers check it. The
 //! certificate serves both ends of TLS because a PoP dials and a core relay accepts with the same kind.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
@@ -17,11 +16,15 @@ use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
     KeyUsagePurpose,
 };
+use runtime::files::read_text;
 use time::{Duration, OffsetDateTime};
 use topology::Topology;
 
 use crate::files::{Existing, NewFile, write_set};
 use crate::{keys, random};
+
+/// Longest PEM file of an authority that is read, in bytes.
+const PEM_BYTES_MAX: usize = 64 << 10;
 
 /// Days an authority lives unless told otherwise.
 pub const CA_DAYS: u32 = 3650;
@@ -96,7 +99,7 @@ impl Authority {
     pub fn load(dir: &Path) -> anyhow::Result<Self> {
         let read = |name: &str| {
             let path = dir.join(name);
-            fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))
+            read_text(&path, PEM_BYTES_MAX).with_context(|| format!("reading {}", path.display()))
         };
         let (cert_pem, key_pem) = (read(CA_CERT)?, read(CA_KEY)?);
         let key = KeyPair::from_pem(&key_pem)

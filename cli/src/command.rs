@@ -1,11 +1,11 @@
 //! What each command does, and how it ends: 0 done, 1 failed on the way, 2 could not start (arguments, files, machine).
 
-use std::fs;
 use std::io::{self, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::Context;
+use runtime::files::read_text;
 use topology::Topology;
 
 use crate::args::{Args, CertsCommand, Command, KeysCommand, NodeCommand, NodeRun, TopoCommand};
@@ -170,7 +170,7 @@ fn check_all(files: &[std::path::PathBuf]) -> Result<(), Failure> {
 
 /// Reads and checks a topology; its errors are for people as they are.
 pub(crate) fn load_topology(file: &Path) -> Result<Topology, Failure> {
-    let text = fs::read_to_string(file)
+    let text = read_text(file, topology::TEXT_BYTES_MAX)
         .with_context(|| format!("reading {}", file.display()))
         .map_err(refused)?;
     topology::load(&text, &file.display().to_string())

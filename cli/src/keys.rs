@@ -7,14 +7,17 @@
 //!  rotate          1         2        3         and goes on opening for one rotation after
 //! ```
 
-use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, bail};
+use runtime::files::read_text;
 use wire::hint::KeyRing;
 
 use crate::files::{Existing, NewFile, write_set};
 use crate::random;
+
+/// Longest key file that is read, in bytes: three lines and what people write beside them.
+const KEY_FILE_BYTES_MAX: usize = 64 << 10;
 
 /// Key ids are 4 bits in a ufrag.
 const IDS: u8 = 16;
@@ -87,7 +90,8 @@ pub fn write_new(file: &Path, existing: Existing) -> anyhow::Result<()> {
 /// # Errors
 /// When it cannot be read, is not a key file, or cannot be written.
 pub fn rotate(file: &Path) -> anyhow::Result<Rotation> {
-    let text = fs::read_to_string(file).with_context(|| format!("reading {}", file.display()))?;
+    let text = read_text(file, KEY_FILE_BYTES_MAX)
+        .with_context(|| format!("reading {}", file.display()))?;
     let (text, rotation) =
         rotated(&text).with_context(|| format!("rotating {}", file.display()))?;
     write_set(

@@ -59,6 +59,39 @@ fn topologies_are_checked_all_of_them() {
 }
 
 #[test]
+fn endless_huge_and_silent_files_are_refused_in_a_line() {
+    let dir = TempDir::create().unwrap();
+    let fifo = dir.path().join("fifo").display().to_string();
+    assert!(
+        Command::new("mkfifo")
+            .arg(&fifo)
+            .status()
+            .unwrap()
+            .success()
+    );
+    let folder = dir.path().display().to_string();
+    let huge = write(dir.path(), "huge.yaml", &"#\n".repeat(2 << 20));
+    let not_a_file = "not a regular file";
+    let table = [
+        ("/dev/zero", not_a_file),
+        (&fifo, not_a_file),
+        (&folder, not_a_file),
+        (&huge, "longer than 2097152 bytes"),
+    ];
+    for (path, why) in table {
+        let (code, out, err) = run(&["topo", "check", path]);
+        assert_eq!((code, out.as_str()), (2, ""), "{path}");
+        assert_eq!(err, format!("firsthop: reading {path}: {why}\n"));
+        let (code, _, err) = run(&["certs", "all", "--topology", path, "--out", &folder]);
+        assert_eq!((code, err.lines().count()), (2, 1), "{err}");
+    }
+    for path in ["/dev/zero", &fifo, &huge] {
+        let (code, _, err) = run(&["keys", "rotate", path]);
+        assert_eq!((code, err.lines().count()), (2, 1), "{err}");
+    }
+}
+
+#[test]
 fn the_schema_is_json() {
     let (code, out, _) = run(&["topo", "schema"]);
     assert_eq!(code, 0);

@@ -26,6 +26,8 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use subtle::ConstantTimeEq as _;
 use wire::hint::{KeyRing, KeyRingError};
 
+use crate::files::regular_file;
+
 /// Names of the files, in the order they are read.
 pub const FILES: [&str; 9] = [
     CA,
@@ -260,15 +262,6 @@ fn read(dir: &Path, name: &str) -> Result<Vec<u8>, Problem> {
         Ok(bytes)
     } else {
         Err(Problem::TooLarge)
-    }
-}
-
-/// Opening a FIFO would wait for a writer, and the node with it.
-pub(crate) fn regular_file(path: &Path) -> io::Result<()> {
-    if std::fs::metadata(path)?.is_file() {
-        Ok(())
-    } else {
-        Err(io::Error::other("not a regular file"))
     }
 }
 

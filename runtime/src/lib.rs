@@ -10,6 +10,7 @@ pub mod clock;
 pub mod control;
 pub mod counting;
 pub mod credentials;
+pub mod files;
 pub mod http;
 pub mod log_limit;
 pub mod logging;

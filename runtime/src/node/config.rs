@@ -1,7 +1,5 @@
 //! Configuration: topology and credentials together, replaced as one.
 
-use std::fs::File;
-use std::io::Read as _;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,12 +7,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use arc_swap::ArcSwap;
 use serde::Serialize;
 use topology::{
-    CoreRelay, FailoverGroup, LoadErrors, Network, NodeRole, Pop, Region, Topology, Transceiver,
+    CoreRelay, FailoverGroup, LoadErrors, Network, NodeRole, Pop, Region, TEXT_BYTES_MAX, Topology,
+    Transceiver,
 };
 
 use crate::args::NodeArgs;
 use crate::clock;
 use crate::credentials::{Credentials, CredentialsError};
+use crate::files::read_text;
 use crate::metrics::Registry;
 
 /// What a node works by. Immutable: a reload makes another.
@@ -133,10 +133,11 @@ pub enum StartError {
 /// See [`StartError`].
 pub fn load(program: &'static str, args: &NodeArgs) -> Result<Config, StartError> {
     let file = args.topology.display().to_string();
-    let text = read_text(&args.topology).map_err(|error| StartError::Unreadable {
-        path: file.clone(),
-        error,
-    })?;
+    let text =
+        read_text(&args.topology, TEXT_BYTES_MAX).map_err(|error| StartError::Unreadable {
+            path: file.clone(),
+            error,
+        })?;
     let topology = topology::load(&text, &file)?;
     if !names(&topology, program).any(|name| name == args.node) {
         let known: Vec<&str> = names(&topology, program).take(NAMES_SHOWN_MAX).collect();
@@ -258,17 +259,6 @@ struct View<'a> {
 
 /// Names an error shows at most.
 const NAMES_SHOWN_MAX: usize = 20;
-
-fn read_text(path: &Path) -> std::io::Result<String> {
-    let max = u64::try_from(topology::TEXT_BYTES_MAX).unwrap_or(u64::MAX);
-    let mut text = String::new();
-    crate::credentials::regular_file(path)?;
-    // One byte more than is accepted, so that `topology::load` sees that there is too much.
-    File::open(path)?
-        .take(max.saturating_add(1))
-        .read_to_string(&mut text)?;
-    Ok(text)
-}
 
 fn names<'a>(topology: &'a Topology, program: &str) -> Box<dyn Iterator<Item = &'a str> + 'a> {
     let regions = topology.regions.iter();
