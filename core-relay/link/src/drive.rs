@@ -151,7 +151,7 @@ impl Links {
         }
         if connection.retire_at.is_some_and(|at| now >= at) {
             connection.retire_at = None;
-            return self.close_connection(index, CloseCode::Replaced, now);
+            return self.close_connection(index, CloseCode::Retired, now);
         }
         if connection.deadline.is_some_and(|deadline| now >= deadline) {
             connection.quic.handle_timeout(now);

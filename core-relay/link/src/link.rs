@@ -70,6 +70,8 @@ pub(crate) struct LinkState {
     pub(crate) connection: Option<usize>,
     /// Index of the connection that is to take over from it.
     pub(crate) renewal: Option<usize>,
+    /// Certificates changed once more meanwhile: the one that takes over is to be renewed in turn.
+    pub(crate) renews_again: bool,
     /// Why the present connection must end if that one fails.
     pub(crate) untrusted: Option<DownReason>,
     pub(crate) up_since: Option<Instant>,
@@ -152,6 +154,7 @@ impl LinkState {
             dial,
             connection: None,
             renewal: None,
+            renews_again: false,
             untrusted: None,
             up_since: None,
             attached_at: now,

@@ -129,8 +129,10 @@ pub(crate) enum CloseCode {
     Stopping,
     /// Nothing heard for `down_after_ms`, or no echo.
     Deaf,
-    /// A newer connection took over.
+    /// A newer connection, of another process, took over.
     Replaced,
+    /// One of the same process serves the link, or did: this one is not needed beside it.
+    Retired,
     /// The topology no longer names the peer.
     Removed,
     /// The certificate names nobody we know, or the worker does not exist.
@@ -144,10 +146,11 @@ pub(crate) enum CloseCode {
 }
 
 impl CloseCode {
-    const ALL: [Self; 8] = [
+    const ALL: [Self; 9] = [
         Self::Stopping,
         Self::Deaf,
         Self::Replaced,
+        Self::Retired,
         Self::Removed,
         Self::Identity,
         Self::NoHeartbeat,
@@ -165,6 +168,7 @@ impl CloseCode {
             Self::NoHeartbeat => 5,
             Self::Mtu => 6,
             Self::Untrusted => 7,
+            Self::Retired => 8,
         })
     }
 
@@ -173,6 +177,7 @@ impl CloseCode {
             Self::Stopping => "stopping",
             Self::Deaf => "nothing heard",
             Self::Replaced => "replaced by a newer connection",
+            Self::Retired => "another connection serves the link",
             Self::Removed => "not in the topology",
             Self::Identity => "identity not allowed",
             Self::NoHeartbeat => "no heartbeat",
@@ -187,6 +192,7 @@ impl CloseCode {
             Self::Deaf | Self::NoHeartbeat => DownReason::DeafPeer,
             // Whoever reads this is alive, so it was not replaced by its own successor.
             Self::Replaced => DownReason::Duplicate,
+            Self::Retired => DownReason::Replaced,
             Self::Mtu => DownReason::Mtu,
             Self::Untrusted => DownReason::UnknownIssuer,
             Self::Removed => DownReason::Removed,

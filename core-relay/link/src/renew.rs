@@ -9,7 +9,8 @@
 //! ```
 //!
 //! Records use the old connection until the new one has taken over at that end, and numbers go on, so nothing is lost
-//! or counted as lost. A renewal that fails leaves the old connection alone, unless its peer is no longer trusted.
+//! or counted as lost. A renewal that fails leaves the old connection alone, unless its peer is no longer trusted. When
+//! certificates change once more between the Ping and the Pong, the link is renewed again after the Pong.
 
 use std::time::{Duration, Instant};
 
@@ -48,6 +49,13 @@ impl Links {
             Some(self.distrust(state.connection?))
         });
         let Some(untrusted) = untrusted else { return };
+        if self.renewal_may_serve(link) {
+            if let Some(state) = self.links.get_mut(link).and_then(Option::as_mut) {
+                state.renews_again = true;
+                state.untrusted = untrusted;
+            }
+            return;
+        }
         self.cancel_renewal(link, now);
         let Some(state) = self.links.get_mut(link).and_then(Option::as_mut) else {
             return;
@@ -70,6 +78,22 @@ impl Links {
         }
     }
 
+    /// Whether a renewal has got so far that the peer may send records on it already: closing it would lose them.
+    fn renewal_may_serve(&self, link: usize) -> bool {
+        let renewal = self.link(link).and_then(|state| state.renewal);
+        renewal
+            .and_then(|index| self.connections.get(index)?.as_ref())
+            .is_some_and(|connection| connection.stage == Stage::Renewing)
+    }
+
+    fn renew_again(&mut self, link: usize, now: Instant) {
+        if let Some(state) = self.links.get_mut(link).and_then(Option::as_mut)
+            && std::mem::take(&mut state.renews_again)
+        {
+            self.renew(link, now);
+        }
+    }
+
     /// The renewing connection carries a whole Ping and its Pong: the link is its own.
     pub(crate) fn renewed(&mut self, link: usize, index: usize, now: Instant) {
         let Some(state) = self.links.get_mut(link).and_then(Option::as_mut) else {
@@ -85,6 +109,7 @@ impl Links {
             self.retire(older, now);
         }
         self.enqueue(index);
+        self.renew_again(link, now);
     }
 
     /// From here on the connection is only read, and soon closed.
@@ -110,6 +135,8 @@ impl Links {
         if let (Some(reason), Some(serving)) = (state.untrusted.take(), state.connection) {
             self.close_connection(serving, CloseCode::Untrusted, now);
             self.link_lost(link, reason, now);
+        } else {
+            self.renew_again(link, now);
         }
     }
 
@@ -119,6 +146,7 @@ impl Links {
             return;
         };
         state.renewal = None;
+        state.renews_again = false;
         state.untrusted = None;
         let serving = state.connection;
         for index in 0..self.connections.len() {
@@ -126,7 +154,7 @@ impl Links {
                 .connection(index)
                 .is_some_and(|own| own.link == Some(link) && serving != Some(index));
             if other {
-                self.close_connection(index, CloseCode::Replaced, now);
+                self.close_connection(index, CloseCode::Retired, now);
             }
         }
     }

@@ -209,6 +209,59 @@ fn certificates_and_then_the_ca_rotate_without_losing_a_record() {
     assert!(!world.is_up(0));
 }
 
+/// At whatever point of the first renewal the certificates change again.
+#[test]
+fn certificates_that_change_twice_in_a_moment_cost_nothing() {
+    for apart in (1..=50).map(|step| ms(step * 10)) {
+        let (mut world, ca) = pair(&Link::default(), ms(100));
+        up(&mut world);
+        world.run(ms(200));
+        let mut sent = 0;
+        let run = |world: &mut World, time, sent: &mut usize| {
+            let end = world.at + time;
+            while world.at < end {
+                send(world, 0, b"up").unwrap();
+                send(world, 1, b"down").unwrap();
+                *sent += 1;
+                world.run(ms(10));
+            }
+        };
+        let reload = |world: &mut World| {
+            let (tls, now) = (ca.tls(&["pop-a"]), world.now());
+            world.links(0).reload(tls, now);
+        };
+        reload(&mut world);
+        run(&mut world, apart, &mut sent);
+        reload(&mut world);
+        run(&mut world, ms(1500), &mut sent);
+        world.run(ms(3000));
+        for node in [0, 1] {
+            assert!(downs(&world, node).is_empty(), "{apart:?}");
+            assert_eq!(world.payloads(node).len(), sent, "{apart:?}");
+            // Renewed twice, and nothing of that is left.
+            assert_eq!(world.links(node).connections(), 1, "{apart:?}");
+        }
+    }
+}
+
+/// The relay takes a link over, and the PoP gives the renewal up: nobody else has the PoP's name.
+#[test]
+fn a_renewal_given_up_after_it_was_taken_over_is_no_duplicate() {
+    let (mut world, ca) = pair(&Link::default(), ms(100));
+    up(&mut world);
+    world.run(ms(200));
+    let (tls, now) = (ca.tls(&["pop-a"]), world.now());
+    world.links(0).reload(tls, now);
+    // Its Ping arrives, no Pong does.
+    world.run(ms(250));
+    world.wire(1, 0).len_max = 1300;
+    world.run(ms(3000));
+    world.wire(1, 0).len_max = 9000;
+    let took = world.run_until("up", |world| world.is_up(0) && world.is_up(1));
+    assert!(took < ms(5000), "{took:?}");
+    assert!(!downs(&world, 0).contains(&DownReason::Duplicate));
+}
+
 #[test]
 fn a_ca_that_is_no_longer_trusted_closes_what_it_made() {
     for node in [0, 1] {
