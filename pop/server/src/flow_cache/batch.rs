@@ -104,6 +104,7 @@ pub(crate) async fn write(
     let now = Minute::from_unix_s(clock::unix_s());
     let mut outcomes = Vec::with_capacity(writes.len());
     let mut deletions: Vec<Cmd> = Vec::new();
+    let mut deleting = Vec::new();
     for (write, span) in writes.iter().zip(spans) {
         let said = said.get(span).unwrap_or_default();
         outcomes.push((*write, outcome_of(said)));
@@ -114,17 +115,36 @@ pub(crate) async fn write(
                 }
                 Some(_) | None => false,
             };
+            let from = deletions.len();
             deletions.extend(entries.deletions(write.place, names_owner));
+            deleting.push((outcomes.len() - 1, from..deletions.len()));
         }
     }
-    if !deletions.is_empty()
-        && let Err(trouble) = run(&mut connection, &deletions, start).await
-    {
-        return failed(writes, trouble);
+    if !deletions.is_empty() {
+        match run(&mut connection, &deletions, start).await {
+            Ok(said) => note_refused(&mut outcomes, deleting, &said),
+            Err(trouble) => return failed(writes, trouble),
+        }
     }
     Written {
         outcomes,
         result: Ok(()),
+    }
+}
+
+/// A deletion that was refused is what became of its forget.
+fn note_refused(
+    outcomes: &mut [(Write, Outcome)],
+    deleting: Vec<(usize, std::ops::Range<usize>)>,
+    said: &[Said],
+) {
+    for (index, span) in deleting {
+        let outcome = outcome_of(said.get(span).unwrap_or_default());
+        if outcome != Outcome::Ok
+            && let Some((_, own)) = outcomes.get_mut(index)
+        {
+            *own = outcome;
+        }
     }
 }
 
@@ -177,5 +197,47 @@ pub(crate) async fn ping(mut connection: Connection) -> Written {
     Written {
         outcomes: Vec::new(),
         result: result.map(|_| ()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::flow_cache::health::Refusal;
+    use crate::flow_cache::queues::Place;
+    use wire::{ClientAddr, Owner, RegionId, TransceiverId};
+
+    #[test]
+    fn a_refused_deletion_is_no_success() {
+        let write = |what| Write {
+            what,
+            place: Place {
+                client: ClientAddr::new(([192, 0, 2, 1], 9).into()),
+                ingress: 0,
+            },
+            owner: Owner {
+                region: RegionId(1),
+                transceiver: TransceiverId(1),
+            },
+            said: clock::now(),
+        };
+        let mut outcomes = vec![
+            (write(What::Store), Outcome::Ok),
+            (write(What::Forget), Outcome::Ok),
+            (write(What::Forget), Outcome::Refused(Refusal::WrongType)),
+            (write(What::Forget), Outcome::Ok),
+        ];
+        let said = [Ok(Value::Int(1)), Err(Refusal::ReadOnly), Ok(Value::Int(1))];
+        note_refused(&mut outcomes, vec![(1, 0..2), (2, 2..2), (3, 2..3)], &said);
+        let outcomes: Vec<_> = outcomes.iter().map(|(_, outcome)| *outcome).collect();
+        assert_eq!(
+            outcomes,
+            [
+                Outcome::Ok,
+                Outcome::Refused(Refusal::ReadOnly),
+                Outcome::Refused(Refusal::WrongType),
+                Outcome::Ok
+            ]
+        );
     }
 }

@@ -109,6 +109,20 @@ impl Outcome {
     }
 }
 
+impl Outcome {
+    /// Whether an entry that was to be deleted may still be there.
+    pub(crate) const fn may_be_undone(self) -> bool {
+        match self {
+            Self::Timeout => true,
+            // Under the key is something that is no entry.
+            Self::Ok | Self::Miss | Self::BadValue | Self::Refused(Refusal::WrongType) => false,
+            Self::Refused(
+                Refusal::Oom | Refusal::Denied | Refusal::ReadOnly | Refusal::Lost | Refusal::Other,
+            ) => true,
+        }
+    }
+}
+
 /// Batches of lookups in a row that got no answer in time: then Redis is not asked until it has proved itself again.
 const SILENT_MAX: u8 = 3;
 

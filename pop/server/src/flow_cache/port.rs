@@ -1,6 +1,7 @@
 //! A worker's end of the flow cache: commands out, answers in, between two batches. Nothing here waits or locks.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use pop_proto::{Command, Flows, Now, Routes};
 
@@ -21,7 +22,7 @@ impl Port {
         let mut said = false;
         while let Some(command) = flows.next_command() {
             said = true;
-            self.push(command);
+            self.push(command, now.instant);
         }
         if said {
             self.queues.wake_task();
@@ -32,7 +33,7 @@ impl Port {
         }
     }
 
-    fn push(&self, command: Command) {
+    fn push(&self, command: Command, said: Instant) {
         match command {
             Command::Ask { client, ingress } => self.queues.push_ask(Ask {
                 worker: self.worker,
@@ -46,6 +47,7 @@ impl Port {
                 what: What::Store,
                 place: Place { client, ingress },
                 owner,
+                said,
             }),
             Command::Forget {
                 client,
@@ -55,6 +57,7 @@ impl Port {
                 what: What::Forget,
                 place: Place { client, ingress },
                 owner,
+                said,
             }),
         }
     }

@@ -4,6 +4,7 @@ use std::io::Write as _;
 use std::os::unix::net::UnixStream;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Instant;
 
 use anyhow::Context as _;
 use crossbeam_queue::ArrayQueue;
@@ -43,6 +44,8 @@ pub(crate) struct Write {
     pub(crate) what: What,
     pub(crate) place: Place,
     pub(crate) owner: Owner,
+    /// When a worker said so.
+    pub(crate) said: Instant,
 }
 
 #[derive(Clone, Copy)]

@@ -114,6 +114,7 @@ impl Task {
     async fn use_connection(&mut self, bell: &Bell, connection: Connection) -> (Duration, Trouble) {
         self.show(State::CatchingUp, None);
         let since = clock::now();
+        self.forgets.try_all();
         while let Some(batch) = self.next_forgets() {
             let entries = self.entries.clone();
             let writing = batch::write(connection.clone(), entries, batch);
@@ -148,7 +149,6 @@ impl Task {
             self.answer(ask, Answer::Unavailable);
         }
         self.queues.wake_workers();
-        let now = clock::now();
         let held_back = self.held_back.take();
         let queues = Arc::clone(&self.queues);
         for write in held_back
@@ -157,7 +157,7 @@ impl Task {
         {
             match write.what {
                 What::Store => self.metrics.store_refused(),
-                What::Forget => self.forgets.keep(write, now),
+                What::Forget => self.forgets.keep(write),
             }
         }
         self.metrics.forgets(self.forgets.len(), self.forgets.lost);
@@ -284,12 +284,8 @@ impl Task {
         let mut result = written.result;
         for (write, outcome) in written.outcomes {
             self.metrics.write(write.what, outcome);
-            let undone = matches!(
-                outcome,
-                Outcome::Timeout | Outcome::Refused(Refusal::Lost | Refusal::ReadOnly)
-            );
-            if undone && write.what == What::Forget {
-                self.forgets.keep(write, now);
+            if write.what == What::Forget && outcome.may_be_undone() {
+                self.forgets.keep_tried(write, now);
             }
             if outcome == Outcome::Refused(Refusal::ReadOnly) {
                 result = Err(Trouble::ReadOnly);
