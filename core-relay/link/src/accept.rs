@@ -137,6 +137,12 @@ impl Links {
             return;
         };
         let from = connection.quic.remote_address();
+        if connection.recheck
+            && let Some(reason) = self.distrust(index)
+        {
+            self.refuse(from, reason);
+            return self.close_connection(index, CloseCode::Untrusted, now);
+        }
         let name = connection
             .quic
             .crypto_session()

@@ -35,6 +35,8 @@ pub(crate) struct LinkConnection {
     pub(crate) deadline: Option<Instant>,
     /// When it closes because another one serves its link; until then it is read.
     pub(crate) retire_at: Option<Instant>,
+    /// The CAs changed during its handshake, which goes on with those of before: its peer is checked once more at the end.
+    pub(crate) recheck: bool,
     /// Whether it waits in the list of connections that may have something to send.
     pub(crate) queued: bool,
 }
@@ -48,6 +50,7 @@ impl LinkConnection {
             opened: now,
             deadline: None,
             retire_at: None,
+            recheck: false,
             queued: false,
         }
     }

@@ -111,8 +111,20 @@ impl Links {
         else {
             return;
         };
+        let recheck = connection.recheck;
         let Some(link) = connection.link else {
             return self.identify(index, now);
+        };
+        if recheck && let Some(reason) = self.distrust(index) {
+            self.close_connection(index, CloseCode::Untrusted, now);
+            return self.parted(link, index, reason, now);
+        }
+        let Some(connection) = self
+            .connections
+            .get_mut(index)
+            .and_then(Option::as_deref_mut)
+        else {
+            return;
         };
         let Some(state) = self.links.get_mut(link).and_then(Option::as_mut) else {
             return;
@@ -349,6 +361,7 @@ impl Links {
                 self.event(LinkEvent::Draining { link, draining });
             }
         }
+        self.renew_again(index, now);
     }
 
     /// The link lost its connection, or an attempt to make one failed.

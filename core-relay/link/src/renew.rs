@@ -40,8 +40,14 @@ impl Links {
         }
     }
 
-    /// Dials once more for a link that is up.
+    /// Dials once more for a link that is up; for one that is being dialed, once it is up.
     fn renew(&mut self, link: usize, now: Instant) {
+        if let Some(state) = self.links.get_mut(link).and_then(Option::as_mut)
+            && state.up_since.is_none()
+        {
+            state.renews_again = state.connection.is_some();
+            return;
+        }
         let config = transport::client(&self.tls, &self.config.link, self.config.congestion);
         let untrusted = self.link(link).and_then(|state| {
             state.dial.as_ref()?;
@@ -86,7 +92,8 @@ impl Links {
             .is_some_and(|connection| connection.stage == Stage::Renewing)
     }
 
-    fn renew_again(&mut self, link: usize, now: Instant) {
+    /// Renews a link for which that had to wait.
+    pub(crate) fn renew_again(&mut self, link: usize, now: Instant) {
         if let Some(state) = self.links.get_mut(link).and_then(Option::as_mut)
             && std::mem::take(&mut state.renews_again)
         {
@@ -159,9 +166,15 @@ impl Links {
         }
     }
 
-    /// Checks the peer of every accepted connection as its handshake would.
+    /// Checks the peer of every accepted connection as its handshake would; one whose handshake is under way, at its end.
     fn close_untrusted(&mut self, now: Instant) {
         for index in 0..self.connections.len() {
+            if let Some(connection) = self.connection(index)
+                && connection.stage == Stage::Handshaking
+            {
+                connection.recheck = true;
+                continue;
+            }
             let Some(reason) = self.distrust(index) else {
                 continue;
             };
@@ -180,10 +193,10 @@ impl Links {
         }
     }
 
-    /// Why the peer of a connection would be refused, if it would. One whose handshake is under way is checked by it.
-    fn distrust(&self, index: usize) -> Option<DownReason> {
+    /// Why the peer of a connection would be refused, if it would. Until the handshake has passed, nothing is known of it.
+    pub(crate) fn distrust(&self, index: usize) -> Option<DownReason> {
         let connection = self.connections.get(index)?.as_ref()?;
-        if matches!(connection.stage, Stage::Handshaking | Stage::Closed) {
+        if connection.stage == Stage::Closed {
             return None;
         }
         let identity = connection.quic.crypto_session().peer_identity()?;

@@ -244,6 +244,55 @@ fn certificates_that_change_twice_in_a_moment_cost_nothing() {
     }
 }
 
+/// At whatever point of a link's coming up the other end ceases to trust what it is made with.
+#[test]
+fn a_ca_that_ceases_to_be_trusted_during_a_handshake_makes_no_link() {
+    for node in [0, 1] {
+        for after in (0..=60).map(|step| ms(step * 10)) {
+            let (mut world, ca) = pair(&Link::default(), ms(100));
+            world.run(after);
+            let other = Ca::new();
+            let name = ["pop-a", "relay-a"][node];
+            let (tls, now) = (
+                ca.tls_between(&[name], (2020, 2100), &[&other]),
+                world.now(),
+            );
+            world.links(node).reload(tls, now);
+            world.run(ms(4000));
+            assert!(!world.is_up(0) && !world.is_up(1), "{node} {after:?}");
+        }
+    }
+}
+
+/// At whatever point of a link's coming up its certificate is replaced.
+#[test]
+fn a_certificate_that_changes_while_a_link_is_dialed_is_the_one_it_ends_with() {
+    for after in (0..=60).map(|step| ms(step * 10)) {
+        let (old, new) = (Ca::new(), Ca::new());
+        let mut world = World::new(2, ms(100));
+        let now = world.now();
+        let relay = |trusted: &[&Ca]| new.tls_between(&["relay-a"], (2020, 2100), trusted);
+        let pop = |ca: &Ca| ca.tls_between(&["pop-a"], (2020, 2100), &[&old, &new]);
+        let (tls, peers) = (relay(&[&old, &new]), [allowed("pop-a", 1)]);
+        let acceptor = Links::acceptor(config(&Link::default(), 1), tls, &peers, now);
+        let targets = [target("relay-a", 1)];
+        let dialer = Links::dialer(config(&Link::default(), 2), pop(&old), &targets, now);
+        world.start(0, dialer);
+        world.start(1, acceptor);
+        world.run(after);
+        let now = world.now();
+        world.links(0).reload(pop(&new), now);
+        world.run(ms(3000));
+        up(&mut world);
+        // What the old CA signed is closed.
+        let now = world.now();
+        world.links(1).reload(relay(&[&new]), now);
+        world.run(ms(1000));
+        assert!(downs(&world, 0).is_empty(), "{after:?}");
+        assert!(downs(&world, 1).is_empty(), "{after:?}");
+    }
+}
+
 /// The relay takes a link over, and the PoP gives the renewal up: nobody else has the PoP's name.
 #[test]
 fn a_renewal_given_up_after_it_was_taken_over_is_no_duplicate() {
