@@ -208,19 +208,28 @@ pub fn run(plan: &Plan, progress: &Progress) -> anyhow::Result<Report> {
     );
     let mut load = Load::new(plan, progress)?;
     load.run()?;
-    let report = report::of(plan, &load.sessions, &load.failures);
-    load.close()?;
+    let mut report = report::of(plan, &load.sessions, &load.failures);
+    report.add_goodbyes(load.close());
     Ok(report)
 }
 
-/// Offers that failed: how many, and the first reasons.
+/// Requests that failed: how many, and the first reasons.
 #[derive(Debug, Default)]
 struct Failures {
     count: usize,
     reasons: Vec<String>,
 }
 
-/// Reasons that a report holds at most.
+impl Failures {
+    fn note(&mut self, error: &anyhow::Error) {
+        self.count += 1;
+        if self.reasons.len() < REASONS_MAX {
+            self.reasons.push(format!("{error:#}"));
+        }
+    }
+}
+
+/// Reasons of one kind that a report holds at most.
 const REASONS_MAX: usize = 5;
 
 struct Load<'a> {
@@ -313,10 +322,7 @@ impl<'a> Load<'a> {
             let taken = outcome.and_then(|answered| session.answer(answered, now));
             if let Err(error) = taken {
                 session.give_up();
-                self.failures.count += 1;
-                if self.failures.reasons.len() < REASONS_MAX {
-                    self.failures.reasons.push(format!("{error:#}"));
-                }
+                self.failures.note(&error);
             }
         }
     }
@@ -368,7 +374,8 @@ impl<'a> Load<'a> {
             .store(sum(|figures| figures.received), Ordering::Relaxed);
     }
 
-    fn close(&mut self) -> anyhow::Result<()> {
+    /// Returns what went wrong with it: a session that the network has ended already is not there to be deleted.
+    fn close(&mut self) -> Failures {
         self.progress.closing.store(true, Ordering::Relaxed);
         let farewell = self.plan.farewell;
         // DELETE first: a session whose client has closed DTLS is gone before the request comes.

@@ -253,6 +253,9 @@ fn print(outcome: &Outcome, json: bool) -> anyhow::Result<()> {
             cost.udp_sockets
         )?;
     }
+    if report.deletes_failed > 0 {
+        writeln!(out, "deletes   {} failed", report.deletes_failed)?;
+    }
     for failure in &report.failures {
         writeln!(out, "failure: {failure}")?;
     }

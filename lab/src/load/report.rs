@@ -42,8 +42,17 @@ pub struct Report {
     pub gap_ms_max: f64,
     /// Data-channel messages that came back; one per session when all is well.
     pub echoes: u64,
-    /// The first reasons why sessions failed.
+    /// Sessions that could not be deleted at the end, such as those that the network had ended.
+    pub deletes_failed: usize,
+    /// The first reasons why sessions failed, or could not be deleted.
     pub failures: Vec<String>,
+}
+
+impl Report {
+    pub(super) fn add_goodbyes(&mut self, failures: Failures) {
+        self.deletes_failed = failures.count;
+        self.failures.extend(failures.reasons);
+    }
 }
 
 pub(super) fn of(plan: &Plan, sessions: &[Session], failures: &Failures) -> Report {
@@ -75,6 +84,7 @@ pub(super) fn of(plan: &Plan, sessions: &[Session], failures: &Failures) -> Repo
         gap_ms_p50: percentile(&gap_ms, 50),
         gap_ms_max: percentile(&gap_ms, 100),
         echoes: figures().map(|one| one.echoes).sum(),
+        deletes_failed: 0,
         failures: failures.reasons.clone(),
     }
 }
