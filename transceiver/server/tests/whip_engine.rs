@@ -100,6 +100,7 @@ fn bad_offers() {
     let node = RealNode::start(json!({}));
     let no_ice = OFFER.replace("a=ice-ufrag:EsAw\r\n", "");
     let no_dtls = OFFER.replace("a=fingerprint:sha-256", "a=x");
+    let short_dtls = OFFER.replace(":9C:02", "");
     let no_codec = OFFER.replace("opus/48000/2", "telephone-event/8000");
     let data_only = OFFER.split("m=audio").next().unwrap().to_owned()
         + "m=application"
@@ -116,6 +117,7 @@ fn bad_offers() {
         ),
         ("no ICE", &*no_ice, 422),
         ("no DTLS", &*no_dtls, 422),
+        ("short fingerprint", &*short_dtls, 422),
         ("no Opus", &*no_codec, 422),
     ] {
         let response = node.post("/whip", offer);

@@ -1,7 +1,7 @@
 //! The lines of a session description that are ours: ICE credentials, candidates, `ice-lite`.
 //!
 //! ```text
-//! client's offer ──inward──► same, with the virtual peer's credentials and no candidates ──► rtc
+//! client's offer ──inward──► same, with the virtual peer's credentials, SHA-256 alone and no candidates ──► rtc
 //! client ◄──outward── rtc's answer with our ufrag, password, PoP candidates and ice-lite
 //! ```
 //!
@@ -25,6 +25,9 @@ const MEDIA_MAX: usize = 32;
 const UFRAG_LEN: RangeInclusive<usize> = 4..=256;
 /// Characters of a client's password (RFC 8839 §5.4).
 const PASSWORD_LEN: RangeInclusive<usize> = 22..=256;
+
+/// Characters of a SHA-256 fingerprint.
+const SHA256_LEN: usize = 32 * 3 - 1;
 
 /// What we read of an offer.
 /// `Debug` shows nothing of it.
@@ -100,9 +103,7 @@ fn check_shape(offer: &str, media: usize) -> Result<(), SdpError> {
     if media > 1 && !bundles() {
         return Err(SdpError::Unsupported("the offer does not bundle"));
     }
-    if attribute(offer, "fingerprint").is_none() {
-        return Err(SdpError::Unsupported("the offer has no DTLS fingerprint"));
-    }
+    check_fingerprints(offer)?;
     if has("a=ice-lite") {
         return Err(SdpError::Unsupported("both sides would be ICE-lite"));
     }
@@ -111,6 +112,44 @@ fn check_shape(offer: &str, media: usize) -> Result<(), SdpError> {
         return Err(SdpError::Unsupported("both sides would be DTLS servers"));
     }
     Ok(())
+}
+
+/// The media engine compares SHA-256 alone, and only once DTLS has come to the certificate: the client is told now.
+fn check_fingerprints(offer: &str) -> Result<(), SdpError> {
+    if attribute(offer, "fingerprint").is_none() {
+        return Err(SdpError::Unsupported("the offer has no DTLS fingerprint"));
+    }
+    let mut values = offer.lines().filter_map(sha256).peekable();
+    if values.peek().is_none() {
+        return Err(SdpError::Unsupported(
+            "the offer has no DTLS fingerprint of SHA-256",
+        ));
+    }
+    if !values.all(is_sha256) {
+        return Err(SdpError::Unsupported(
+            "a DTLS fingerprint of the offer is not of SHA-256's 32 bytes",
+        ));
+    }
+    Ok(())
+}
+
+/// The value of a fingerprint line of SHA-256; the name of the hash is of any case (RFC 8122 §5, RFC 5234 §2.3).
+fn sha256(line: &str) -> Option<&str> {
+    let fingerprint = line.strip_prefix("a=fingerprint:")?.trim();
+    let (hash, value) = fingerprint.split_once(' ').unwrap_or((fingerprint, ""));
+    hash.eq_ignore_ascii_case("sha-256").then_some(value)
+}
+
+/// RFC 8122 §5: pairs of hexadecimal digits with colons between. Small letters are compared like large ones.
+fn is_sha256(value: &str) -> bool {
+    value.len() == SHA256_LEN
+        && value.bytes().enumerate().all(|(index, byte)| {
+            if index % 3 == 2 {
+                byte == b':'
+            } else {
+                byte.is_ascii_hexdigit()
+            }
+        })
 }
 
 /// RFC 8839 §5.4: `ice-char`.
@@ -144,6 +183,11 @@ fn rewrite_inward(offer: &str) -> String {
             let _ = write!(out, "a=ice-ufrag:{VIRTUAL_UFRAG}\r\n");
         } else if line.starts_with("a=ice-pwd:") {
             let _ = write!(out, "a=ice-pwd:{VIRTUAL_PASSWORD}\r\n");
+        } else if line.starts_with("a=fingerprint:") {
+            // Of several hashes the engine reads the first alone.
+            if let Some(value) = sha256(line) {
+                let _ = write!(out, "a=fingerprint:sha-256 {value}\r\n");
+            }
         } else if !is_candidate_line(line) && !line.starts_with("a=ice-options:") {
             let _ = write!(out, "{line}\r\n");
         }
@@ -221,7 +265,7 @@ mod tests {
     use wire::hint::{Hint, KeyId, KeyRing, Minute};
     use wire::{Owner, RegionId, TransceiverId};
 
-    const OFFER: &str = "v=0\r\no=- 1 2 IN IP4 127.0.0.1\r\ns=-\r\nt=0 0\r\na=group:BUNDLE 0\r\nm=audio 9 UDP/TLS/RTP/SAVPF 111\r\nc=IN IP4 0.0.0.0\r\na=candidate:1 1 udp 1 192.0.2.9 4000 typ host\r\na=ice-ufrag:abcd\r\na=ice-pwd:0123456789012345678901\r\na=ice-options:trickle\r\na=fingerprint:sha-256 00\r\na=setup:actpass\r\na=mid:0\r\n";
+    const OFFER: &str = "v=0\r\no=- 1 2 IN IP4 127.0.0.1\r\ns=-\r\nt=0 0\r\na=group:BUNDLE 0\r\nm=audio 9 UDP/TLS/RTP/SAVPF 111\r\nc=IN IP4 0.0.0.0\r\na=candidate:1 1 udp 1 192.0.2.9 4000 typ host\r\na=ice-ufrag:abcd\r\na=ice-pwd:0123456789012345678901\r\na=ice-options:trickle\r\na=fingerprint:sha-256 00:11:22:33:44:55:66:77:88:99:AA:BB:CC:DD:EE:FF:00:11:22:33:44:55:66:77:88:99:aa:bb:cc:dd:ee:ff\r\na=setup:actpass\r\na=mid:0\r\n";
 
     #[test]
     fn the_media_engine_sees_the_virtual_peer_and_no_candidate() {
@@ -292,6 +336,56 @@ mod tests {
         ];
         for (offer, error) in cases {
             assert_eq!(inward(offer), Err(error), "{offer:.40}");
+        }
+    }
+
+    #[test]
+    fn fingerprints_are_checked_by_their_shape() {
+        let line = OFFER
+            .lines()
+            .find(|line| line.starts_with("a=fingerprint:"));
+        let good = line.unwrap();
+        let value = good.strip_prefix("a=fingerprint:sha-256 ").unwrap();
+        let none = Err(SdpError::Unsupported(
+            "the offer has no DTLS fingerprint of SHA-256",
+        ));
+        let malformed = Err(SdpError::Unsupported(
+            "a DTLS fingerprint of the offer is not of SHA-256's 32 bytes",
+        ));
+        let with = |fingerprint: &str| format!("a=fingerprint:{fingerprint}");
+        let table = [
+            (good.to_owned(), Ok(())),
+            (with(&format!("SHA-256 {value}")), Ok(())),
+            (format!("{}\r\n{good}", with("sha-1 00:11")), Ok(())),
+            (with("sha-1 00:11"), none),
+            (with(&format!("sha-512 {value}")), none),
+            (with(value), none),
+            (with(""), none),
+            (with("sha-256"), malformed),
+            (with("sha-256 00"), malformed),
+            (with(&format!("sha-256 {value}:00")), malformed),
+            (with(&format!("sha-256 {value} {value}")), malformed),
+            (
+                with(&format!("sha-256 {}", value.replace(':', "-"))),
+                malformed,
+            ),
+            (
+                with(&format!("sha-256 {}", value.replace("00", "0x"))),
+                malformed,
+            ),
+            (
+                with(&format!("sha-256 {}", value.replace("00", "\u{e9}"))),
+                malformed,
+            ),
+            (format!("{good}\r\n{}", with("sha-256 00")), malformed),
+        ];
+        for (fingerprint, outcome) in table {
+            let read = inward(&OFFER.replace(good, &fingerprint));
+            assert_eq!(read.clone().map(|_| ()), outcome, "{fingerprint}");
+            if let Ok(offer) = read {
+                assert_eq!(offer.inward.matches("a=fingerprint:").count(), 1);
+                assert!(offer.inward.contains(good), "{fingerprint}");
+            }
         }
     }
 
