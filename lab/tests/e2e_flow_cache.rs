@@ -5,12 +5,15 @@
 
 use std::time::Duration;
 
+use lab::bench::processor;
 use lab::bench::recovery::{Case, run};
+use lab::load::{Plan, Running};
 use lab::net::{Network, Shape};
 use lab::raw::RawClient;
 use lab::redis::Redis;
 use lab::wait;
 use lab::whip::{Session, bare_offer};
+use runtime::clock;
 
 const SOON: Duration = Duration::from_secs(15);
 /// A fifth of the time between two checks of a client.
@@ -73,10 +76,7 @@ fn an_ended_session_does_not_come_back() {
     let of_p1 = |network: &Network, name: &str, labels: &[(&str, &str)]| {
         network.metrics("p1").unwrap().sum(name, labels)
     };
-    wait::until_true("the cache to be in use", SOON, || {
-        of_p1(&network, STATE, &[("state", "up")]) == 1.0
-    })
-    .unwrap();
+    wait_state(&network, "up");
     let (ended, living) = (Call::open(&network), Call::open(&network));
     wait_keys(&redis, 2);
     ended.session.close().unwrap();
@@ -84,10 +84,7 @@ fn an_ended_session_does_not_come_back() {
 
     network.kill("p1").unwrap();
     network.start_node("p1").unwrap();
-    wait::until_true("the cache to be in use again", SOON, || {
-        of_p1(&network, STATE, &[("state", "up")]) == 1.0
-    })
-    .unwrap();
+    wait_state(&network, "up");
     // The first packet asks. What comes meanwhile is another test's business: few packets are held.
     let dropped = |packets: u32| {
         wait::until_true("the packets of nobody to be dropped", SOON, || {
@@ -115,6 +112,164 @@ fn an_ended_session_does_not_come_back() {
     assert_eq!(of_p1(&network, FLOWS_MADE, &[("by", "cache")]), 1.0);
     assert_eq!(of_p1(&network, FLOWS_MADE, &[]), 1.0);
     assert_eq!(redis.keys().unwrap(), 1);
+}
+
+/// Calls that flow while Redis is well, then while it is not, and then while their PoP starts again.
+const CALLS: u64 = 20;
+/// New clients whose first answer is timed, after the PoP has started.
+const NEWCOMERS: usize = 11;
+/// Without Redis a PoP may take so much more of anything. Single runs on a busy machine differ by as much.
+const RATIO_MAX: f64 = 1.5;
+/// Added to a ratio's bound, because what is compared is this small: well below what a lookup may take.
+const SLACK_MS: f64 = 25.0;
+
+/// What is wrong with Redis.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ill {
+    /// There is no failover group: the baseline.
+    NoGroup,
+    /// `SIGSTOP`: the kernel takes connections and data, and nothing answers.
+    Stopped,
+    /// Nobody listens.
+    Absent,
+}
+
+/// What a run with one kind of [`Ill`] found.
+#[derive(Clone, Copy, Debug)]
+struct Found {
+    /// Packets that got lost when Redis fell ill, the PoP running.
+    lost_before: u64,
+    /// From the start of the PoP until it is ready.
+    ready_ms: f64,
+    /// Processor time of the PoP from its start until calls have flowed for some seconds.
+    cpu_ms: f64,
+    /// Packets of calls that got lost when the PoP was restarted, of each call.
+    lost_of_each: f64,
+    /// Median time until the first answer to a client that comes for the first time.
+    first_answer_ms: f64,
+}
+
+#[test]
+fn a_redis_that_hangs_or_is_absent_costs_nothing() {
+    let baseline = outage(Ill::NoGroup);
+    for ill in [Ill::Stopped, Ill::Absent] {
+        let found = outage(ill);
+        assert!(
+            found.lost_before <= baseline.lost_before,
+            "{ill:?}: {found:?}"
+        );
+        for (what, with, without) in [
+            ("start", found.ready_ms, baseline.ready_ms),
+            ("processor time", found.cpu_ms, baseline.cpu_ms),
+            (
+                "first answer",
+                found.first_answer_ms,
+                baseline.first_answer_ms,
+            ),
+            // 20 ms a packet.
+            (
+                "loss",
+                found.lost_of_each * 20.0,
+                baseline.lost_of_each * 20.0,
+            ),
+        ] {
+            println!("{ill:?}: {what}: {with:.1} ms, {without:.1} ms without a cache");
+            assert!(with <= without * RATIO_MAX + SLACK_MS, "{ill:?}: {what}");
+        }
+    }
+}
+
+fn outage(ill: Ill) -> Found {
+    let mut redis = Redis::absent().unwrap();
+    redis.begin().unwrap();
+    let shape = Shape {
+        core_relays: 1,
+        ..Shape::default()
+    };
+    let mut network = Network::start_with(&shape, |topology| {
+        if ill != Ill::NoGroup {
+            redis.join(topology);
+        }
+    })
+    .unwrap();
+    let wait = |network: &Network, state: &str| match ill {
+        Ill::NoGroup => assert!(!network.metrics("p1").unwrap().has(STATE)),
+        Ill::Stopped | Ill::Absent => wait_state(network, state),
+    };
+    wait(&network, "up");
+    let plan = Plan::new(
+        network.whip("t1"),
+        usize::try_from(CALLS).unwrap(),
+        Duration::from_secs(120),
+    );
+    let load = Running::start(plan);
+    load.wait_connected(CALLS, SOON).unwrap();
+    let second = CALLS * 50;
+    load.wait_received(second, SOON).unwrap();
+    match ill {
+        Ill::NoGroup => {}
+        Ill::Stopped => redis.pause().unwrap(),
+        Ill::Absent => redis.kill(),
+    }
+    wait(&network, "down");
+    load.wait_received(2 * second, SOON).unwrap();
+    let lost_before = missing(&load);
+
+    network.kill("p1").unwrap();
+    let killed = clock::now();
+    network.start_node("p1").unwrap();
+    let ready = clock::now() - killed;
+    load.wait_received(4 * second, SOON).unwrap();
+    let cpu = processor::time(network.pid("p1").unwrap()).unwrap();
+    let mut answers: Vec<_> = (0..NEWCOMERS).map(|_| first_answer_ms(&network)).collect();
+    answers.sort_unstable_by(f64::total_cmp);
+    wait(&network, "down");
+    let report = load.stop().unwrap();
+    assert_eq!(report.sessions_lost, 0, "{ill:?}: {report:?}");
+    Found {
+        lost_before,
+        ready_ms: ready.as_secs_f64() * 1e3,
+        cpu_ms: cpu.as_secs_f64() * 1e3,
+        lost_of_each: report.lost as f64 / CALLS as f64,
+        first_answer_ms: answers[NEWCOMERS / 2],
+    }
+}
+
+/// Packets that have not come back; some are always on their way.
+fn missing(load: &Running) -> u64 {
+    let sent = load.progress().sent();
+    let what = "every echo";
+    let all = wait::until_true(what, Duration::from_secs(1), || {
+        load.progress().received() >= sent
+    });
+    match all {
+        Ok(()) => 0,
+        Err(_) => sent - load.progress().received().min(sent),
+    }
+}
+
+fn first_answer_ms(network: &Network) -> f64 {
+    let session = Session::open(&network.whip("t1"), &bare_offer(), None).unwrap();
+    let mut client = RawClient::connect(network.ingress("p1")).unwrap();
+    let ufrag = session.attribute("ice-ufrag").unwrap();
+    let password = session.attribute("ice-pwd").unwrap();
+    let start = clock::now();
+    // Media that comes first, as from a client of a PoP that is no more, asks the cache.
+    client.send(b"\x80\x6fearly media").unwrap();
+    client.answers_until_check(ufrag, password, SOON).unwrap();
+    (clock::now() - start).as_secs_f64() * 1e3
+}
+
+fn wait_state(network: &Network, state: &str) {
+    let what = format!("the cache to be {state}");
+    wait::until_true(&what, SOON, || {
+        network
+            .metrics("p1")
+            .unwrap()
+            .sum(STATE, &[("state", state)])
+            == 1.0
+    })
+    .unwrap();
 }
 
 const STATE: &str = "firsthop_pop_flow_cache_state";

@@ -69,7 +69,7 @@ impl RecoveryConfig {
             hold_max: Duration::from_millis(200),
             answer_max: Duration::from_secs(2),
             unknown_ttl: Duration::from_secs(5),
-            unanswered_ttl: Duration::from_secs(1),
+            unanswered_ttl: Duration::from_millis(300),
         }
     }
 }

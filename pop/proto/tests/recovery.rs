@@ -357,13 +357,20 @@ fn an_answer_that_never_comes_closes_the_question() {
 }
 
 #[test]
-fn a_cache_that_cannot_be_asked_costs_a_question_a_second() {
+fn a_cache_that_cannot_be_asked_is_asked_again_after_300_ms() {
     let mut world = World::new();
     world.up(client(1), RTP);
     world.answer(client(1), Answer::Unavailable);
     assert_eq!(world.verdicts(), [dropped(DropReason::Unanswered)]);
     assert_eq!(world.up(client(1), RTP), dropped(DropReason::Unanswered));
     assert_eq!(world.commands(), [ask(client(1))]);
+    world.pass(280 * MS);
+    assert_eq!(world.up(client(1), RTP), dropped(DropReason::Unanswered));
+    world.pass(40 * MS);
+    assert_eq!(world.up(client(1), RTP), Uplink::Hold);
+    assert_eq!(world.commands(), [ask(client(1))]);
+    world.answer(client(1), Answer::Unavailable);
+    assert_eq!(world.verdicts(), [dropped(DropReason::Unanswered)]);
     world.check(client(1), A);
     world.down(A, client(1), 0);
     assert_eq!(world.up(client(1), RTP), to(A), "STUN works as ever");

@@ -480,7 +480,7 @@ impl Model {
     fn refuse(&mut self, client: u16, reason: DropReason) {
         if let Some(asked) = self.asked.get(&client) {
             let (tenths, later) = if reason == DropReason::Unanswered {
-                (10, reason)
+                (3, reason)
             } else {
                 (50, DropReason::Uncached)
             };

@@ -93,6 +93,7 @@ impl Task {
             }
         };
         self.show(State::Down, None);
+        let mut first = true;
         loop {
             let config = self.config.load();
             let (group, turn) = (self.group.clone(), self.turn);
@@ -100,7 +101,12 @@ impl Task {
             let opening = async move {
                 Connection::open(&group, turn, &config.credentials, lookup_max).await
             };
-            let (served, trouble) = match self.offline(&bell, opening).await {
+            let opened = if std::mem::take(&mut first) {
+                self.begin(&bell, opening).await
+            } else {
+                self.offline(&bell, opening).await
+            };
+            let (served, trouble) = match opened {
                 Ok(connection) => self.use_connection(&bell, connection).await,
                 Err(trouble) => (Duration::ZERO, trouble),
             };
@@ -128,6 +134,16 @@ impl Task {
         tracing::info!(group = self.group.name, "the flow cache is in use");
         let trouble = self.serve(bell, connection).await;
         (clock::now().saturating_duration_since(since), trouble)
+    }
+
+    /// Waits for the first connection. Clients of a PoP that has just started are unknown to it all at once, so their questions may wait for it
+    /// as long as a lookup may take, before each is told that there is no answer.
+    async fn begin<T>(&mut self, bell: &Bell, opening: impl Future<Output = T>) -> T {
+        tokio::pin!(opening);
+        match tokio::time::timeout(self.lookup_max, &mut opening).await {
+            Ok(opened) => opened,
+            Err(_) => self.offline(bell, opening).await,
+        }
     }
 
     /// Waits for `work` while nobody can be looked up.
