@@ -78,6 +78,11 @@ impl Commands {
         self.0.pop_front()
     }
 
+    /// Whether they should be taken before more input: half of the places are left.
+    pub(crate) fn are_many(&self) -> bool {
+        self.0.len() >= COMMANDS_MAX / 2
+    }
+
     pub(crate) fn is_full(&self) -> bool {
         self.0.len() >= COMMANDS_MAX
     }

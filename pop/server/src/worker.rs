@@ -312,6 +312,11 @@ impl Worker {
         };
         while let Some((link, body)) = self.links.next_datagram() {
             downlink.deliver(link, &body, at);
+            if let Some(cache) = &self.cache
+                && downlink.flows.has_many_commands()
+            {
+                cache.tell(downlink.flows, at);
+            }
         }
         self.ingress.flush(&mut self.totals.drops);
     }

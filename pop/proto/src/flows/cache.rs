@@ -21,6 +21,12 @@ impl Flows {
         self.commands.pop()
     }
 
+    /// Whether commands should be taken before the rest of a batch is put in: many sessions may end with one datagram.
+    #[must_use]
+    pub fn has_many_commands(&self) -> bool {
+        self.commands.are_many()
+    }
+
     /// A packet that was held and whose time has come, with its verdict. Take them after each input.
     pub fn next_released(&mut self) -> Option<Released<'_>> {
         self.recovery.as_mut()?.next_released()

@@ -19,6 +19,15 @@ impl Port {
 
     /// Hands over what the flows want to say, and to them what has been answered.
     pub(crate) fn exchange(&self, flows: &mut Flows, routes: &Routes, now: Now) {
+        self.tell(flows, now);
+        while let Some(reply) = self.queues.next_answer(self.worker) {
+            let Place { client, ingress } = reply.place;
+            flows.handle_answer(routes, client, ingress, reply.answer, now);
+        }
+    }
+
+    /// The first half of it.
+    pub(crate) fn tell(&self, flows: &mut Flows, now: Now) {
         let mut said = false;
         while let Some(command) = flows.next_command() {
             said = true;
@@ -26,10 +35,6 @@ impl Port {
         }
         if said {
             self.queues.wake_task();
-        }
-        while let Some(reply) = self.queues.next_answer(self.worker) {
-            let Place { client, ingress } = reply.place;
-            flows.handle_answer(routes, client, ingress, reply.answer, now);
         }
     }
 

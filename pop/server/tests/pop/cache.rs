@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use crate::redis_server::RedisServer;
 use crate::world::{Client, KEYS, RTP, World};
+use wire::ClientAddr;
 use wire::record::RecordHeader;
 
 fn group(urls: &[String]) -> String {
@@ -112,6 +113,25 @@ fn the_mapping_of_a_dead_session_does_not_come_back() {
     second.0.send(RTP);
     world.until("nobody's", |world| world.drops("uncached") == 2);
     assert!(world.relays.iter().all(|relay| relay.records.is_empty()));
+}
+
+/// A transceiver that stops ends all its sessions at once.
+#[test]
+fn thousands_of_sessions_that_end_together_are_all_forgotten() {
+    const ENDED: u32 = 12_000;
+    let redis = RedisServer::start(&[]);
+    let mut world = world(40, &redis);
+    until_up(&mut world);
+    let (_, header) = world.committed(KEYS);
+    let client = |index: u32| {
+        let ip = std::net::Ipv4Addr::from(0x0808_0000 + index);
+        ClientAddr::new(SocketAddr::from((ip, 4000)))
+    };
+    world.end_all(0, &header, (0..ENDED).map(client));
+    let labels = ["op=\"forget\"".to_owned(), "result=\"ok\"".to_owned()];
+    world.until("all are forgotten", |world| {
+        world.metric("firsthop_pop_flow_cache_operations_total", &labels) == u64::from(ENDED)
+    });
 }
 
 #[test]

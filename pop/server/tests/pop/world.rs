@@ -258,6 +258,24 @@ impl World {
         relay.step();
     }
 
+    /// An end record for each of `clients`, all at once.
+    pub(crate) fn end_all(
+        &mut self,
+        relay: usize,
+        header: &RecordHeader,
+        clients: impl Iterator<Item = ClientAddr>,
+    ) {
+        let relay = &mut self.relays[relay];
+        let mut up = relay.up.iter();
+        let (_, link) = *up.find(|(own, _)| *own == header.tag.worker).unwrap();
+        for client in clients {
+            let header = RecordHeader { client, ..*header };
+            relay.links.put_record(link, &header, b"").unwrap();
+        }
+        relay.links.flush();
+        relay.step();
+    }
+
     /// A client that the owner has answered.
     pub(crate) fn committed(&mut self, keys: &str) -> (Client, RecordHeader) {
         let client = self.client();
