@@ -16,6 +16,7 @@ const SEND_SLOTS: usize = 64;
 pub(crate) struct Single {
     sends: SendBatch,
     sequences: Sequences<SocketAddr>,
+    datagram_len_max: usize,
 }
 
 impl Single {
@@ -23,6 +24,7 @@ impl Single {
         Self {
             sends: SendBatch::new(SEND_SLOTS, datagram_len_max),
             sequences: Sequences::new(),
+            datagram_len_max,
         }
     }
 
@@ -38,13 +40,18 @@ impl Single {
             self.flush(socket, drops);
         }
         let len = DATAGRAM_HEADER_LEN + header.encoded_len() + payload.len();
+        if len > self.datagram_len_max {
+            // Without a number: the transceiver would take it for one that the region lost.
+            drops.count(DropReason::Oversize);
+            return;
+        }
         let sequence = self.sequences.next(to);
         let pushed = self.sends.push_with(to, len, |slot| {
             let (head, mut body) = slot.split_at_mut(DATAGRAM_HEADER_LEN);
             head.copy_from_slice(&record::datagram_header(DatagramKind::Records, sequence));
             record::put_record(&mut body, header, payload);
         });
-        // There is room for another datagram, so this is about its size.
+        // There is room for another datagram of this size.
         if !pushed {
             drops.count(DropReason::Oversize);
         }
@@ -94,6 +101,24 @@ mod tests {
         single.push(nowhere, &header(), &[1; 177], &from, &mut drops);
         single.flush(&from, &mut drops);
         assert_eq!(drops.get(DropReason::SendFailed), 1);
+        assert_eq!(drops.get(DropReason::Oversize), 1);
+    }
+
+    #[test]
+    fn a_record_that_no_datagram_holds_takes_no_number() {
+        let (mut single, mut drops, from) = (Single::new(200), Drops::default(), socket());
+        let to = socket();
+        for len in [100, 177, 100] {
+            let payload = vec![1; len];
+            single.push(to.local_addr(), &header(), &payload, &from, &mut drops);
+        }
+        single.flush(&from, &mut drops);
+        let mut batch = RecvBatch::new(4, 2048);
+        assert_eq!(batch.recv(&to).unwrap(), 2);
+        let numbers = batch
+            .iter()
+            .map(|(_, datagram)| open_datagram(datagram).unwrap().1);
+        assert_eq!(numbers.collect::<Vec<_>>(), [0, 1]);
         assert_eq!(drops.get(DropReason::Oversize), 1);
     }
 }
