@@ -114,6 +114,24 @@ fn an_ended_session_does_not_come_back() {
     assert_eq!(redis.keys().unwrap(), 1);
 }
 
+#[test]
+fn a_redis_that_comes_late_or_back_empty_is_told_of_calls_soon() {
+    let mut redis = Redis::absent().unwrap();
+    let shape = Shape::default();
+    let network = Network::start_with(&shape, |topology| redis.join(topology)).unwrap();
+    let mut call = Call::open(&network);
+    for _ in 0..2 {
+        redis.begin().unwrap();
+        // Sooner than a third of the TTL, which is 20 s.
+        wait::until_true("the flow to be in Redis", SOON, || {
+            call.check();
+            redis.keys().unwrap() == 1
+        })
+        .unwrap();
+        redis.kill();
+    }
+}
+
 /// Calls that flow while Redis is well, then while it is not, and then while their PoP starts again.
 const CALLS: u64 = 20;
 /// New clients whose first answer is timed, after the PoP has started.

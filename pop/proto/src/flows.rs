@@ -89,6 +89,8 @@ pub struct Flows {
     epoch: Instant,
     sweep_at: Option<Instant>,
     draining: bool,
+    /// What was stored by then is stored again soon.
+    store_again: Option<Tick>,
     totals: Stats,
 }
 
@@ -107,6 +109,7 @@ impl Flows {
             epoch: now,
             sweep_at: None,
             draining: false,
+            store_again: None,
             totals: Stats::default(),
         }
     }

@@ -478,6 +478,34 @@ fn an_entry_is_renewed_while_its_owner_is_heard_and_not_by_the_client() {
 }
 
 #[test]
+fn what_the_cache_may_have_lost_is_stored_again_once_soon_and_evenly() {
+    const CLIENTS: u16 = 60;
+    let mut world = World::new();
+    let mut stored = vec![Vec::new(); usize::from(CLIENTS)];
+    let mut of_first_second = 0;
+    for second in 0..60 {
+        if second == 7 {
+            world.flows.store_again(world.now);
+        }
+        for port in 0..CLIENTS {
+            world.down(A, client(port), 0);
+            let stores = world.commands().len();
+            of_first_second += if second == 7 { stores } else { 0 };
+            stored[usize::from(port)].extend((0..stores).map(|_| second));
+        }
+        world.pass(Duration::from_secs(1));
+    }
+    for times in stored {
+        let [0, again, second, third] = times.as_slice() else {
+            panic!("{times:?}")
+        };
+        assert!((7..=12).contains(again), "{again}");
+        assert_eq!([second - again, third - again], [20, 40], "as ever");
+    }
+    assert!(of_first_second < usize::from(CLIENTS) / 2);
+}
+
+#[test]
 fn every_ingress_a_client_speaks_to_is_stored_and_forgotten() {
     let mut world = World::new();
     for ingress in [0, 3, 0, 3] {

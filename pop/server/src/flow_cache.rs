@@ -7,8 +7,8 @@
 //! ```
 //!
 //! A worker pushes and pops; it never waits, and sees Redis only as answers. The task runs on the node's control runtime. While Redis
-//! cannot be used, questions are answered `Unavailable` at once, stores are dropped and counted (a flow in use is stored again after a third
-//! of the TTL), and what is to be forgotten is kept until it can be, or until its entry has expired by itself.
+//! cannot be used, questions are answered `Unavailable` at once, stores are dropped and counted (flows in use
+//! are stored again once it is back), and what is to be forgotten is kept until it can be, or until its entry has expired by itself.
 //!
 //! What is not here: which flow is stored when, who may ask, and what is held meanwhile (`pop_proto`); how values and keys
 //! are made (`wire::flow_record`).

@@ -7,13 +7,15 @@ use wire::{ClientAddr, Owner};
 
 use super::{Arrival, Flows, Now, Source, Taken, Unknown};
 use crate::command::{Answer, Command};
-use crate::flow::{State, TICKS_PER_S};
+use crate::flow::{State, TICKS_PER_S, Tick};
 use crate::recovery::Released;
 use crate::routes::Routes;
 use crate::verdict::{DropReason, Uplink};
 
 /// An entry is stored again after this part of the time it lives.
 const REFRESH_PART: u32 = 3;
+/// What the cache may have lost is stored again within this part of the time between two stores: so many times the usual rate.
+const AGAIN_PART: u32 = 4;
 
 impl Flows {
     /// What the flow cache is to be told or asked, oldest first. Take them after each input.
@@ -25,6 +27,23 @@ impl Flows {
     #[must_use]
     pub fn has_many_commands(&self) -> bool {
         self.commands.are_many()
+    }
+
+    /// The flow cache is there again, and may have lost what it had: flows in use are stored again, evenly over a quarter
+    /// of the time between two stores.
+    pub fn store_again(&mut self, now: Now) {
+        self.store_again = Some(self.tick(now.instant));
+    }
+
+    /// When a flow that would be stored again at `due`, `refresh` after the last time, is.
+    fn store_due(&self, hash: u64, due: Tick, refresh: u32) -> Tick {
+        match self.store_again {
+            Some(lost) if due <= lost.after(refresh) => {
+                let spread = (hash >> 32) % u64::from(refresh / AGAIN_PART).max(1);
+                due.min(lost.after(u32::try_from(spread).unwrap_or(0)))
+            }
+            Some(_) | None => due,
+        }
     }
 
     /// A packet that was held and whose time has come, with its verdict. Take them after each input.
@@ -154,14 +173,14 @@ impl Flows {
         }) else {
             return;
         };
+        let ttl_s = u32::try_from(recovery.config().ttl.as_secs()).unwrap_or(u32::MAX);
+        let refresh = (ttl_s.saturating_mul(TICKS_PER_S) / REFRESH_PART).max(1);
+        let due = self.store_due(to.hash, due, refresh);
         let wanted = known.with(ingress);
         if owner != heard || (wanted == known && to.tick < due) {
             return;
         }
-        let ttl_s = u32::try_from(recovery.config().ttl.as_secs()).unwrap_or(u32::MAX);
-        let next = to
-            .tick
-            .after((ttl_s.saturating_mul(TICKS_PER_S) / REFRESH_PART).max(1));
+        let next = to.tick.after(refresh);
         let mut stored = true;
         for ingress in wanted.iter() {
             if to.tick >= due || !known.contains(ingress) {

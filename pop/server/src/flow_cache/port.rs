@@ -1,6 +1,7 @@
 //! A worker's end of the flow cache: commands out, answers in, between two batches. Nothing here waits or locks.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use pop_proto::{Command, Flows, Now, Routes};
@@ -10,15 +11,26 @@ use crate::flow_cache::queues::{Ask, Place, Queues, What, Write};
 pub(crate) struct Port {
     queues: Arc<Queues>,
     worker: u8,
+    /// How often Redis had come into use when this worker last looked.
+    ups: u64,
 }
 
 impl Port {
     pub(crate) const fn new(queues: Arc<Queues>, worker: u8) -> Self {
-        Self { queues, worker }
+        Self {
+            queues,
+            worker,
+            ups: 0,
+        }
     }
 
     /// Hands over what the flows want to say, and to them what has been answered.
-    pub(crate) fn exchange(&self, flows: &mut Flows, routes: &Routes, now: Now) {
+    pub(crate) fn exchange(&mut self, flows: &mut Flows, routes: &Routes, now: Now) {
+        let ups = self.queues.ups.load(Ordering::Relaxed);
+        if ups != self.ups {
+            self.ups = ups;
+            flows.store_again(now);
+        }
         self.tell(flows, now);
         while let Some(reply) = self.queues.next_answer(self.worker) {
             let Place { client, ingress } = reply.place;

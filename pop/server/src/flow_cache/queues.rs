@@ -72,6 +72,8 @@ pub(crate) struct Queues {
     rope: UnixStream,
     /// Whether the task is awake, or about to be.
     awake: AtomicBool,
+    /// How often Redis has come into use.
+    pub(crate) ups: AtomicU64,
     pub(crate) dropped: Dropped,
 }
 
@@ -97,6 +99,7 @@ impl Queues {
             answers: (0..workers).map(line).collect(),
             rope,
             awake: AtomicBool::new(false),
+            ups: AtomicU64::new(0),
             dropped: Dropped::default(),
         };
         Ok((queues, bell))

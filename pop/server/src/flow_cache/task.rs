@@ -13,6 +13,7 @@ use std::collections::HashSet;
 use std::future::Future;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use futures_util::future::{BoxFuture, FutureExt as _};
@@ -130,6 +131,7 @@ impl Task {
             }
         }
         self.show(State::Up, None);
+        self.queues.ups.fetch_add(1, Ordering::Relaxed);
         self.logged = None;
         tracing::info!(group = self.group.name, "the flow cache is in use");
         let trouble = self.serve(bell, connection).await;

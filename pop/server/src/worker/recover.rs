@@ -9,7 +9,7 @@ use crate::uplink::Way;
 impl Worker {
     /// Nothing to do without a flow cache.
     pub(super) fn recover(&mut self, at: Now) {
-        let Some(cache) = &self.cache else {
+        let Some(cache) = &mut self.cache else {
             return;
         };
         cache.exchange(&mut self.flows, &self.routes, at);
