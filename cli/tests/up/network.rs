@@ -188,9 +188,13 @@ impl Drop for Up<'_> {
     }
 }
 
-/// Whether a process is there and not a zombie.
+/// Whether a process is there, and not a zombie whose last thread has ended: until then it holds its sockets.
 pub(crate) fn is_alive(pid: u32) -> bool {
-    status(pid).is_some_and(|text| !text.contains("State:\tZ"))
+    let ended = |text: String| {
+        let last = text.contains("Threads:\t1\n") || text.contains("Threads:\t0\n");
+        text.contains("State:\tZ") && last
+    };
+    status(pid).is_some_and(|text| !ended(text))
 }
 
 fn status(pid: u32) -> Option<String> {
