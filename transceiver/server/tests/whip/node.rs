@@ -1,8 +1,8 @@
 //! Transceivers with signaling, in this process.
 
-use std::net::{SocketAddr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa,
@@ -223,8 +223,13 @@ impl Drop for ScratchDir {
     }
 }
 
-/// An address nobody listens on.
+/// A free port of a loopback address that no other node has. Clients leave from 127.0.0.1, so that none of theirs takes the
+/// port before the node does.
 pub(crate) fn free_addr() -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    static TAKEN: AtomicU16 = AtomicU16::new(1);
+    let [high, low] = TAKEN.fetch_add(1, Ordering::Relaxed).to_be_bytes();
+    let process = u8::try_from(std::process::id() % 200).unwrap();
+    let own = Ipv4Addr::new(127, 50 + process, high, low);
+    let listener = TcpListener::bind((own, 0)).unwrap();
     listener.local_addr().unwrap()
 }
