@@ -17,6 +17,7 @@ const PURE: &[&str] = &[
     "pop-proto",
     "core-relay-proto",
     "transceiver-proto",
+    "geodns-policy",
 ];
 
 /// What a pure crate never reaches. `*` stands for any text at that end.

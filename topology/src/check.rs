@@ -1,12 +1,14 @@
 //! What a topology must mean beyond having the right shape. Finds everything, not only the first.
 //!
-//! `ranges` looks at one value at a time, `names` at identities, `addresses` at who sends to whom. None of them knows
-//! lines: a [`Finding`] names its field.
+//! `ranges` looks at one value at a time, `names` at identities, `addresses` at who sends to whom, `sockets` at ports,
+//! `steering` and `dns` at their sections. None of them knows lines: a [`Finding`] names its field.
 
 mod addresses;
+mod dns;
 mod names;
 mod ranges;
 mod sockets;
+mod steering;
 
 use crate::error::{ERRORS_MAX, Problem};
 use crate::model::Topology;
@@ -24,6 +26,8 @@ pub(crate) fn check(topology: &Topology) -> Vec<Finding> {
     names::check(topology, &mut findings);
     addresses::check(topology, &mut findings);
     sockets::check(topology, &mut findings);
+    steering::check(topology, &mut findings);
+    dns::check(topology, &mut findings);
     findings.list
 }
 

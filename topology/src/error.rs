@@ -198,6 +198,85 @@ pub enum Problem {
         /// The name.
         name: String,
     },
+    /// GeoDNS nodes and nothing to answer for.
+    #[error("GeoDNS nodes need a zone: `dns` is missing")]
+    NoZone,
+    /// A rule that no client matches.
+    #[error("the rule names no client: give cidrs, asns, countries or continents")]
+    RuleWithoutClients,
+    /// A rule that says nothing.
+    #[error("the rule says nothing: give regions, pops, avoid or residency")]
+    RuleWithoutEffect,
+    /// A rule or list names a PoP that does not exist.
+    #[error("no PoP is named `{name}`")]
+    UnknownPop {
+        /// The name.
+        name: String,
+    },
+    /// `avoid` names neither a region nor a PoP.
+    #[error("neither a region nor a PoP is named `{name}`")]
+    UnknownPlace {
+        /// The name.
+        name: String,
+    },
+    /// A rule demands a residency that no region has.
+    #[error("no region has the residency `{name}`")]
+    UnknownResidency {
+        /// The residency.
+        name: String,
+    },
+    /// A duration too short for what it is a multiple of.
+    #[error("{found} s is less than three intervals ({min} s)")]
+    UnderThreeIntervals {
+        /// The value.
+        found: u32,
+        /// Smallest allowed.
+        min: u32,
+    },
+    /// A load that would be full before it is high.
+    #[error("{found} is not above soft_percent ({soft})")]
+    FullBelowSoft {
+        /// The value.
+        found: u32,
+        /// The other.
+        soft: u32,
+    },
+    /// Glue outside the zone, or none inside.
+    #[error("a name server {place} the zone has {found} addresses, expected {expected}")]
+    Glue {
+        /// `inside` or `outside`.
+        place: &'static str,
+        /// Addresses given.
+        found: usize,
+        /// What is allowed.
+        expected: &'static str,
+    },
+    /// A text too long for a DNS character string.
+    #[error("{found} bytes, at most 255 fit a DNS character string")]
+    LongText {
+        /// Its length.
+        found: usize,
+    },
+    /// Not `user@host`.
+    #[error("`{text}` is not a mailbox, expected user@host")]
+    NotAMailbox {
+        /// The text.
+        text: String,
+    },
+    /// A CAA tag of other characters.
+    #[error("`{tag}` is not a CAA tag: 1..=15 letters and digits")]
+    NotACaaTag {
+        /// The tag.
+        tag: String,
+    },
+    /// One label is another's.
+    #[error("`{name}` is taken by {first}")]
+    DuplicateLabel {
+        /// The label.
+        name: String,
+        /// Field that has it.
+        first: &'static str,
+    },
     /// TLS for some servers of a group and not for others.
     #[error("redis:// and rediss:// in one group")]
     RedisSchemes,

@@ -12,6 +12,7 @@
 #![forbid(unsafe_code)]
 
 mod check;
+pub mod dns;
 pub mod error;
 pub mod failover;
 pub mod fuzz;
@@ -19,8 +20,10 @@ mod lines;
 mod load;
 pub mod model;
 mod schema;
+pub mod steering;
 pub mod view;
 
+pub use dns::{Caa, Dns, GeoDns, NameServer, RateLimit};
 pub use error::{LoadError, LoadErrors, Problem};
 pub use failover::{FailoverGroup, RedisUrl};
 pub use load::{LINE_BYTES_MAX, TEXT_BYTES_MAX, load, to_yaml};
@@ -29,4 +32,5 @@ pub use model::{
     TransceiverCluster, WorkerPacing,
 };
 pub use schema::json_schema;
+pub use steering::{Continent, Rule, StateStore, Steering};
 pub use view::{NodeRole, OwnAddresses};

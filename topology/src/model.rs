@@ -4,7 +4,9 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
+use crate::dns::{Dns, GeoDns};
 use crate::failover::FailoverGroup;
+use crate::steering::{StateStore, Steering};
 use ipnet::IpNet;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -28,6 +30,15 @@ pub struct Topology {
     /// PoPs, in the order they are advertised until steering decides otherwise.
     #[schemars(length(min = 1))]
     pub pops: Vec<Pop>,
+    /// How a region and an ingress are chosen for a client.
+    #[serde(default)]
+    pub steering: Steering,
+    /// The zone that GeoDNS nodes answer for; needed when there are any.
+    #[serde(default)]
+    pub dns: Option<Dns>,
+    /// GeoDNS nodes: DNS and HTTP steering.
+    #[serde(default)]
+    pub geodns: Vec<GeoDns>,
 }
 
 /// Settings that hold for every node.
@@ -56,6 +67,9 @@ pub struct Network {
     /// Anycast addresses that several PoPs share, each with its port.
     #[serde(default)]
     pub vips: Vec<SocketAddr>,
+    /// Where nodes tell their live state.
+    #[serde(default)]
+    pub state: Option<StateStore>,
 }
 
 /// Settings of backbone links.
@@ -120,6 +134,11 @@ pub struct Signaling {
     pub ingress_max: u8,
     /// Values allowed in `Origin`; `*` allows any.
     pub cors_origins: Vec<String>,
+    /// Proxies whose word on the client's address counts (`Forwarded`, `X-Forwarded-For`, PROXY protocol).
+    #[schemars(with = "Vec<String>")]
+    pub trusted_proxies: Vec<IpNet>,
+    /// Whether each connection from a trusted proxy begins with a PROXY protocol header, version 2.
+    pub proxy_protocol: bool,
 }
 
 /// A region: core relays, a transceiver cluster, a signaling address.
@@ -133,6 +152,22 @@ pub struct Region {
     pub id: u16,
     /// URL of the region's signaling, as clients see it; `http` or `https`.
     pub signaling_url: String,
+    /// Addresses of the region's signaling that DNS answers with.
+    #[serde(default)]
+    pub signaling_addresses: Vec<IpAddr>,
+    /// Place, for people and for distance.
+    #[serde(default)]
+    pub location: Option<Location>,
+    /// Where data of its sessions stays; a request or a rule may demand one.
+    #[serde(default)]
+    pub residency: Option<String>,
+    /// Countries whose clients come here last, ISO 3166-1 alpha-2.
+    #[serde(default)]
+    pub avoid_countries: Vec<String>,
+    /// Share of clients among equal regions; 0: only when there is no other. 0..=1000.
+    #[schemars(range(max = 1_000))]
+    #[serde(default = "default_weight")]
+    pub weight: u16,
     /// At least one; two or more survive the loss of one.
     #[schemars(length(min = 1))]
     pub core_relays: Vec<CoreRelay>,
@@ -243,6 +278,10 @@ pub struct Pop {
     #[schemars(range(min = 1, max = 16_777_216))]
     #[serde(default = "default_flows_max")]
     pub flows_max: u32,
+    /// Share of clients among equal PoPs; 0: only when there is no other. 0..=1000.
+    #[schemars(range(max = 1_000))]
+    #[serde(default = "default_weight")]
+    pub weight: u16,
     /// Failover group it belongs to, by name; without one a flow is known to this PoP alone.
     #[serde(default)]
     pub failover_group: Option<String>,
@@ -303,6 +342,8 @@ impl Default for Signaling {
             offers_per_s: 200,
             ingress_max: 3,
             cors_origins: vec!["*".to_owned()],
+            trusted_proxies: Vec::new(),
+            proxy_protocol: false,
         }
     }
 }
@@ -319,16 +360,19 @@ const fn default_link_port() -> u16 {
 const fn default_record_port() -> u16 {
     7543
 }
-const fn default_workers() -> u8 {
+pub(crate) const fn default_workers() -> u8 {
     1
 }
-const fn default_true() -> bool {
+pub(crate) const fn default_true() -> bool {
     true
+}
+const fn default_weight() -> u16 {
+    100
 }
 const fn default_flows_max() -> u32 {
     1 << 20
 }
-const fn default_admin() -> SocketAddr {
+pub(crate) const fn default_admin() -> SocketAddr {
     SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9100)
 }
 const fn default_backbone() -> IpAddr {

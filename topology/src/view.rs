@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 
+use crate::dns::GeoDns;
 use crate::model::{CoreRelay, Pop, Region, Topology, Transceiver};
 
 /// What a node is, with the region it belongs to.
@@ -14,6 +15,8 @@ pub enum NodeRole<'a> {
     CoreRelay(&'a Region, &'a CoreRelay),
     /// A transceiver of a region.
     Transceiver(&'a Region, &'a Transceiver),
+    /// A GeoDNS node.
+    GeoDns(&'a GeoDns),
 }
 
 /// Addresses that packets of clients never come from: those of the network itself.
@@ -61,8 +64,16 @@ impl Topology {
         if let Some((region, relay)) = self.core_relay_named(name) {
             return Some(NodeRole::CoreRelay(region, relay));
         }
-        let (region, node) = self.transceiver_named(name)?;
-        Some(NodeRole::Transceiver(region, node))
+        if let Some((region, node)) = self.transceiver_named(name) {
+            return Some(NodeRole::Transceiver(region, node));
+        }
+        self.geodns_named(name).map(NodeRole::GeoDns)
+    }
+
+    /// The GeoDNS node of this name.
+    #[must_use]
+    pub fn geodns_named(&self, name: &str) -> Option<&GeoDns> {
+        self.geodns.iter().find(|node| node.name == name)
     }
 
     /// The region of this name.

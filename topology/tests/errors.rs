@@ -4,6 +4,11 @@
 
 #![cfg(test)]
 
+#[path = "errors/shape.rs"]
+mod shape;
+#[path = "errors/steering.rs"]
+mod steering;
+
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
@@ -64,120 +69,25 @@ pops:
     ingress:
       - 192.0.2.2:3478
       - '[2001:db8::2]:3478'
+steering:
+  rules:
+    - name: carrier
+      asns: [64500]
+      pops: [nyc]
+dns:
+  zone: rtc.example
+  hostmaster: dns@rtc.example
+  nameservers:
+    - name: ns1.rtc.example
+      addresses: [192.0.2.53]
+geodns:
+  - name: ns1
+    dns: ['192.0.2.53:53']
+    steer: 198.51.100.53:8443
 ";
 
 /// Text to replace (its first occurrence), replacement, the printed error without the file name.
 type Case = (&'static str, &'static str, &'static str);
-
-const SHAPE: &[Case] = &[
-    (
-        "pops:",
-        "failover_groups:\n  - name: a\n    redis:\n      - redis://user:pass@r:1\npops:",
-        "43: failover_groups[0].redis: user and password belong in the credentials directory",
-    ),
-    (BASE, "", "1: topology: the file is empty"),
-    (
-        BASE,
-        "# nothing but a comment\n",
-        "1: topology: the file is empty",
-    ),
-    (
-        "pops:",
-        "---\npops:",
-        "40: topology: a second YAML document starts here; a topology is exactly one",
-    ),
-    (
-        "name: eu-r1",
-        "name: &x eu-r1",
-        "10: regions[0].core_relays[0].name: YAML anchors and aliases are not allowed; write the value out",
-    ),
-    (
-        "pops:",
-        "pops: [",
-        "41: topology: not YAML: did not find expected node content at line 41 column 3, while parsing a flow node",
-    ),
-    (
-        "    id: 2\n    signaling",
-        "\tid: 2\n    signaling",
-        "27: topology: not YAML: found a tab character that violates indentation at line 27 column 1, while scanning a plain scalar at line 26 column 11",
-    ),
-    (
-        "version: 1",
-        "version: 1\nregion: []",
-        "2: region: unknown key, expected one of version, network, regions, failover_groups, pops",
-    ),
-    (
-        "        address: 198.51.100.2",
-        "        adress: 198.51.100.2",
-        "13: regions[0].core_relays[1].adress: unknown key, expected one of name, address, link_port, record_port, workers, pin, admin",
-    ),
-    (
-        "      country: NL",
-        "      land: NL",
-        "47: pops[0].location.land: unknown key, expected one of city, country, latitude, longitude",
-    ),
-    (
-        "    id: 1\n",
-        "    id: 1\n    id: 3\n",
-        "8: regions[0].id: key given twice, first in line 7",
-    ),
-    (
-        "    id: 1\n",
-        "",
-        "6: regions[0].id: required key is missing",
-    ),
-    ("version: 1\n", "", "1: version: required key is missing"),
-    (
-        "    id: 1\n",
-        "    id: one\n",
-        "7: regions[0].id: invalid type: string \"one\", expected u16",
-    ),
-    (
-        "    id: 1\n",
-        "    id: 65536\n",
-        "7: regions[0].id: invalid value: integer `65536`, expected u16",
-    ),
-    (
-        "    id: 1\n",
-        "    id: -1\n",
-        "7: regions[0].id: invalid type: integer `-1`, expected u16",
-    ),
-    (
-        "regions: [eu, us]",
-        "regions: eu",
-        "44: pops[0].regions: invalid type: string \"eu\", expected a sequence",
-    ),
-    (
-        "198.51.100.1\n",
-        "198.51.100\n",
-        "11: regions[0].core_relays[0].address: invalid IP address syntax",
-    ),
-    (
-        "'192.0.2.1:3478'",
-        "'192.0.2.1'",
-        "43: pops[0].ingress[0]: invalid socket address syntax",
-    ),
-    (
-        "203.0.113.0/25",
-        "203.0.113.0/33",
-        "15: regions[0].transceivers.cidr: invalid IP address syntax",
-    ),
-    (
-        "      port: 5000\n",
-        "      port: 5000\n      datagrams: double\n",
-        "17: regions[0].transceivers.datagrams: unknown variant `double`, expected `packed` or `single`",
-    ),
-    (
-        BASE,
-        "just text",
-        "1: topology: invalid type: string \"just text\", expected struct Topology",
-    ),
-    (
-        BASE,
-        "[1, 2]",
-        "1: topology: invalid type: sequence, expected struct Topology",
-    ),
-];
 
 const MEANING: &[Case] = &[
     (
@@ -536,7 +446,7 @@ fn generated() -> Vec<(String, String)> {
         .replace("address: 203.0.113.2\n", "address: 2001:db8::2\n")
         .replace("[2001:db8::2]", "[2001:db8:1::2]")
         .replace("    core_relays:\n      - name: eu-r1\n        address: 198.51.100.1\n      - name: eu-r2\n        address: 198.51.100.2\n", "    core_relays:\n      - name: eu-r1\n        address: 198.51.100.1\n");
-    let mut many = BASE.to_owned();
+    let mut many = BASE.split("steering:").next().unwrap().to_owned();
     for i in 0..200 {
         writeln!(
             many,
@@ -556,7 +466,7 @@ fn generated() -> Vec<(String, String)> {
     let long = format!("# {}", "x".repeat(LINE_BYTES_MAX));
     let deep = format!("version: {}", "[\n".repeat(100));
     vec![
-        (format!("{BASE}{long}"), "55: topology: line of 4098 bytes, at most 4096 are read".to_owned()),
+        (format!("{BASE}{long}"), "70: topology: line of 4098 bytes, at most 4096 are read".to_owned()),
         (deep, "65: topology: more than 64 brackets are open here".to_owned()),
         (large, format!("1: topology: {found} bytes, at most {TEXT_BYTES_MAX} are read")),
         (no_region.to_owned(), "3: regions: at least one region is needed".to_owned()),
@@ -564,6 +474,10 @@ fn generated() -> Vec<(String, String)> {
         (six, "11: regions[0].core_relays[0].address: 198.51.100.1 and 2001:db8:: (regions[0].transceivers.cidr) are of different address families\n\
                bad.yaml:17: regions[0].transceivers.nodes[0].address: 2001:db8::1:0:0:1 is more than 2^32 addresses into 2001:db8::/64; a hint cannot name it".to_owned()),
         (seventeen, "43: pops[0].ingress: 17 entries, 1..=16 are allowed".to_owned()),
+        (
+            BASE.replacen("zone: rtc.example", &format!("zone: rtc.example\n  txt: ['{}']", "x".repeat(256)), 1),
+            "62: dns.txt[0]: 256 bytes, at most 255 fit a DNS character string".to_owned(),
+        ),
         (many, "1: topology: more errors follow; the first 100 are shown".to_owned()),
     ]
 }
@@ -590,7 +504,7 @@ fn an_ingress_moves_within_a_failover_group_alone() {
     for (first_group, second_group, good) in [("a", "a", true), ("a", "b", false)] {
         let groups = "failover_groups:\n  - { name: a, redis: ['redis://r:1'] }\n  - { name: b, redis: ['redis://r:2'] }\npops:";
         let text = BASE
-            .replace("pops:", groups)
+            .replacen("pops:", groups, 1)
             .replace("192.0.2.2:3478", "192.0.2.1:3478");
         let text = text.replace(
             "    id: 1\n    ingress",
@@ -614,7 +528,7 @@ fn an_ingress_moves_within_a_failover_group_alone() {
 #[test]
 fn every_error_prints_its_line_and_field() {
     let mut wrong = String::new();
-    let fixed = SHAPE.iter().chain(MEANING);
+    let fixed = shape::CASES.iter().chain(MEANING).chain(steering::CASES);
     let mut cases: Vec<_> = fixed.map(|case| (edit(case), case.2.to_owned())).collect();
     cases.extend(generated());
     for (text, expected) in cases {
@@ -635,7 +549,11 @@ fn every_error_prints_its_line_and_field() {
 
 #[test]
 fn every_kind_of_error_has_a_case() {
-    let fixed = SHAPE.iter().chain(MEANING).map(edit);
+    let fixed = shape::CASES
+        .iter()
+        .chain(MEANING)
+        .chain(steering::CASES)
+        .map(edit);
     let texts = fixed.chain(generated().into_iter().map(|(text, _)| text));
     let reached: BTreeSet<_> = texts
         .flat_map(|text| bad(&text).as_slice().to_vec())

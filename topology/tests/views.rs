@@ -20,6 +20,7 @@ fn a_name_has_one_role() {
         Some(NodeRole::Pop(pop)) => format!("pop {}", pop.id),
         Some(NodeRole::CoreRelay(region, relay)) => format!("{} {}", region.name, relay.address),
         Some(NodeRole::Transceiver(region, node)) => format!("{} {}", region.name, node.address),
+        Some(NodeRole::GeoDns(node)) => format!("geodns {}", node.steer),
         None => "none".to_owned(),
     };
     assert_eq!(role("sin"), "pop 3");

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use topology::{
-    CoreRelay, Datagrams, Link, Network, Pop, Region, Signaling, Topology, Transceiver,
+    CoreRelay, Datagrams, Link, Network, Pop, Region, Signaling, Steering, Topology, Transceiver,
     TransceiverCluster, WorkerPacing,
 };
 
@@ -47,6 +47,11 @@ impl Shape {
             name: "eu".to_owned(),
             id: 1,
             signaling_url: format!("http://{}:8080/whip", ip(11, 1)),
+            signaling_addresses: vec![ip(11, 1)],
+            location: None,
+            residency: None,
+            avoid_countries: Vec::new(),
+            weight: 100,
             core_relays: (1..=self.core_relays)
                 .map(|host| self.core_relay(host, ip(1, host)))
                 .collect(),
@@ -67,6 +72,9 @@ impl Shape {
             pops: (1..=self.pops)
                 .map(|host| self.pop(host, ip(31, host)))
                 .collect(),
+            steering: Steering::default(),
+            dns: None,
+            geodns: Vec::new(),
         }
     }
 
@@ -93,6 +101,7 @@ impl Shape {
             workers: self.workers,
             pin: false,
             flows_max: 1 << 16,
+            weight: 100,
             failover_group: None,
             location: None,
             admin: SocketAddr::new(address, 9100),
@@ -119,5 +128,6 @@ fn network() -> Network {
         worker: WorkerPacing::default(),
         signaling: Signaling::default(),
         vips: Vec::new(),
+        state: None,
     }
 }

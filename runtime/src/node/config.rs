@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use arc_swap::ArcSwap;
 use serde::Serialize;
 use topology::{
-    CoreRelay, FailoverGroup, LoadErrors, Network, NodeRole, Pop, Region, TEXT_BYTES_MAX, Topology,
-    Transceiver,
+    CoreRelay, Dns, FailoverGroup, GeoDns, LoadErrors, Network, NodeRole, Pop, Region,
+    TEXT_BYTES_MAX, Topology, Transceiver,
 };
 
 use crate::args::NodeArgs;
@@ -204,7 +204,10 @@ pub(super) fn rendered(topology: &Topology, node: &str) -> Option<String> {
         failover_group: group_of(topology, node),
         core_relay: None,
         transceiver: None,
+        geodns: None,
+        dns: None,
         regions: Vec::new(),
+        pops: &[],
     };
     match topology.node_role(node)? {
         NodeRole::Pop(pop) => {
@@ -218,6 +221,12 @@ pub(super) fn rendered(topology: &Topology, node: &str) -> Option<String> {
         NodeRole::Transceiver(region, transceiver) => {
             view.regions.push(region);
             view.transceiver = Some(transceiver);
+        }
+        NodeRole::GeoDns(geodns) => {
+            view.regions = topology.regions.iter().collect();
+            view.pops = &topology.pops;
+            view.dns = topology.dns.as_ref();
+            view.geodns = Some(geodns);
         }
     }
     topology::to_yaml(&view)
@@ -254,7 +263,13 @@ struct View<'a> {
     core_relay: Option<&'a CoreRelay>,
     #[serde(skip_serializing_if = "Option::is_none")]
     transceiver: Option<&'a Transceiver>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    geodns: Option<&'a GeoDns>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    dns: Option<&'a Dns>,
     regions: Vec<&'a Region>,
+    #[serde(skip_serializing_if = "<[Pop]>::is_empty")]
+    pops: &'a [Pop],
 }
 
 /// Names an error shows at most.
@@ -274,6 +289,7 @@ fn names<'a>(topology: &'a Topology, program: &str) -> Box<dyn Iterator<Item = &
                 .flat_map(|region| &region.transceivers.nodes)
                 .map(|node| node.name.as_str()),
         ),
+        "geodns" => Box::new(topology.geodns.iter().map(|node| node.name.as_str())),
         _ => Box::new(std::iter::empty()),
     }
 }
@@ -285,11 +301,12 @@ fn settled(topology: &Topology, node: &str) -> serde_json::Map<String, serde_jso
         Some(NodeRole::Pop(pop)) => (serde_json::to_value(pop), None),
         Some(NodeRole::CoreRelay(region, relay)) => (serde_json::to_value(relay), Some(region)),
         Some(NodeRole::Transceiver(region, node)) => (serde_json::to_value(node), Some(region)),
+        Some(NodeRole::GeoDns(node)) => (serde_json::to_value(node), None),
     };
     let Ok(serde_json::Value::Object(mut fields)) = value else {
         return serde_json::Map::new();
     };
-    for free in ["regions", "location"] {
+    for free in ["regions", "location", "weight"] {
         fields.remove(free);
     }
     if let Some(group) = group_of(topology, node)

@@ -42,6 +42,9 @@ fn node_names(topology: &Topology, findings: &mut Findings) {
     for (i, pop) in topology.pops.iter().enumerate() {
         names.take(format!("pops[{i}].name"), &pop.name, findings);
     }
+    for (i, node) in topology.geodns.iter().enumerate() {
+        names.take(format!("geodns[{i}].name"), &node.name, findings);
+    }
 }
 
 fn failover_groups(topology: &Topology, findings: &mut Findings) {
@@ -102,12 +105,12 @@ fn regions_of(at: &str, pop: &Pop, topology: &Topology, findings: &mut Findings)
 
 /// Names taken, and by which field.
 #[derive(Default)]
-struct Names<'a> {
+pub(super) struct Names<'a> {
     taken: BTreeMap<&'a str, String>,
 }
 
 impl<'a> Names<'a> {
-    fn take(&mut self, field: String, name: &'a str, findings: &mut Findings) {
+    pub(super) fn take(&mut self, field: String, name: &'a str, findings: &mut Findings) {
         if !is_name(name) {
             not_a_name(&field, name, findings);
         } else if let Some(first) = self.taken.get(name) {
@@ -122,17 +125,17 @@ impl<'a> Names<'a> {
     }
 }
 
-fn not_a_name(field: &str, name: &str, findings: &mut Findings) {
+pub(super) fn not_a_name(field: &str, name: &str, findings: &mut Findings) {
     let name = name.to_owned();
     findings.add(field, Problem::NotAName { name });
 }
 
 /// A dNSName as certificates carry it (RFC 1123 §2.1), in lower case so that equal means same.
-fn is_name(name: &str) -> bool {
+pub(super) fn is_name(name: &str) -> bool {
     name.len() <= 253 && name.split('.').all(is_label)
 }
 
-fn is_label(label: &str) -> bool {
+pub(super) fn is_label(label: &str) -> bool {
     let characters = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
     (1..=63).contains(&label.len())
         && label.bytes().all(characters)

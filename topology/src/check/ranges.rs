@@ -2,8 +2,9 @@
 
 use super::Findings;
 use crate::error::Problem;
-use crate::failover::FailoverGroup;
+use crate::failover::{FailoverGroup, RedisUrl};
 use crate::model::{Location, Network, Pop, Region, Topology};
+use crate::steering::StateStore;
 
 pub(super) fn check(topology: &Topology, findings: &mut Findings) {
     if topology.version != 1 {
@@ -70,6 +71,9 @@ fn network(network: &Network, findings: &mut Findings) {
     );
     findings.range(at("offers_per_s"), signaling.offers_per_s, 1, 1_000_000);
     findings.range(at("ingress_max"), signaling.ingress_max, 1, 16);
+    if let Some(store) = &network.state {
+        state_store("network.state", store, findings);
+    }
 }
 
 fn region(at: &str, region: &Region, findings: &mut Findings) {
@@ -77,6 +81,13 @@ fn region(at: &str, region: &Region, findings: &mut Findings) {
     if !is_http_url(&region.signaling_url) {
         findings.add(format!("{at}.signaling_url"), Problem::NotAUrl);
     }
+    if let Some(of) = &region.location {
+        location(&format!("{at}.location"), of, findings);
+    }
+    for (i, code) in region.avoid_countries.iter().enumerate() {
+        country(&format!("{at}.avoid_countries[{i}]"), code, findings);
+    }
+    findings.range(format!("{at}.weight"), region.weight, 0, 1_000);
     if region.core_relays.is_empty() {
         let region = region.name.clone();
         findings.add(format!("{at}.core_relays"), Problem::NoCoreRelay { region });
@@ -99,25 +110,42 @@ fn region(at: &str, region: &Region, findings: &mut Findings) {
 }
 
 fn failover_group(at: &str, group: &FailoverGroup, findings: &mut Findings) {
-    let (found, min, max) = (group.redis.len(), 1, 16);
-    if !(min..=max).contains(&found) {
-        findings.add(format!("{at}.redis"), Problem::Count { found, min, max });
-    }
-    if group
-        .redis
-        .iter()
-        .any(|url| Some(url.tls) != group.redis.first().map(|url| url.tls))
-    {
-        findings.add(format!("{at}.redis"), Problem::RedisSchemes);
-    }
+    redis(&format!("{at}.redis"), &group.redis, findings);
     findings.range(format!("{at}.ttl_s"), group.ttl_s, 60, 3_600);
     findings.range(format!("{at}.lookup_max_ms"), group.lookup_max_ms, 5, 1_000);
+}
+
+/// One to sixteen servers, all of them with TLS or none.
+fn redis(at: &str, servers: &[RedisUrl], findings: &mut Findings) {
+    let (found, min, max) = (servers.len(), 1, 16);
+    if !(min..=max).contains(&found) {
+        findings.add(at, Problem::Count { found, min, max });
+    }
+    let tls = servers.first().map(|url| url.tls);
+    if servers.iter().any(|url| Some(url.tls) != tls) {
+        findings.add(at, Problem::RedisSchemes);
+    }
+}
+
+fn state_store(at: &str, store: &StateStore, findings: &mut Findings) {
+    redis(&format!("{at}.redis"), &store.redis, findings);
+    findings.range(format!("{at}.interval_ms"), store.interval_ms, 100, 60_000);
+    findings.range(format!("{at}.ttl_s"), store.ttl_s, 1, 3_600);
+    let min = store.interval_ms.saturating_mul(3).div_ceil(1_000);
+    if store.ttl_s < min {
+        let found = store.ttl_s;
+        findings.add(
+            format!("{at}.ttl_s"),
+            Problem::UnderThreeIntervals { found, min },
+        );
+    }
 }
 
 fn pop(at: &str, pop: &Pop, findings: &mut Findings) {
     findings.range(format!("{at}.id"), pop.id, 1, 65_535);
     findings.range(format!("{at}.workers"), pop.workers, 1, 64);
     findings.range(format!("{at}.flows_max"), pop.flows_max, 1, 1 << 24);
+    findings.range(format!("{at}.weight"), pop.weight, 0, 1_000);
     let (found, min, max) = (pop.ingress.len(), 1, 16);
     if !(min..=max).contains(&found) {
         findings.add(format!("{at}.ingress"), Problem::Count { found, min, max });
@@ -139,10 +167,13 @@ fn location(at: &str, location: &Location, findings: &mut Findings) {
     };
     degrees("latitude", location.latitude, 90.0);
     degrees("longitude", location.longitude, 180.0);
-    let code = &location.country;
+    country(&format!("{at}.country"), &location.country, findings);
+}
+
+pub(super) fn country(field: &str, code: &str, findings: &mut Findings) {
     if code.len() != 2 || !code.bytes().all(|byte| byte.is_ascii_uppercase()) {
-        let code = code.clone();
-        findings.add(format!("{at}.country"), Problem::NotACountry { code });
+        let code = code.to_owned();
+        findings.add(field, Problem::NotACountry { code });
     }
 }
 

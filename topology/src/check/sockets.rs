@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
 use super::{Findings, addresses};
+use crate::dns::GeoDns;
 use crate::error::Problem;
 use crate::model::{CoreRelay, Topology, Transceiver};
 
@@ -36,6 +37,9 @@ pub(super) fn check(topology: &Topology, findings: &mut Findings) {
             }
         }
         admin(&format!("pops[{i}]"), pop.admin, findings);
+    }
+    for (i, node) in topology.geodns.iter().enumerate() {
+        geodns(&format!("geodns[{i}]"), node, &mut taken, findings);
     }
     let mut vips = BTreeMap::new();
     for (i, vip) in topology.network.vips.iter().enumerate() {
@@ -121,6 +125,25 @@ fn transceiver(at: &str, node: &Transceiver, taken: &mut Taken, findings: &mut F
             );
         }
     }
+}
+
+fn geodns(at: &str, node: &GeoDns, taken: &mut Taken, findings: &mut Findings) {
+    for (key, sockets) in [("dns", &node.dns), ("dot", &node.dot), ("doh", &node.doh)] {
+        for (i, socket) in sockets.iter().enumerate() {
+            let field = format!("{at}.{key}[{i}]");
+            not_zero(&field, socket.port(), findings);
+            addresses::reachable(&field, socket.ip(), findings);
+            if key == "dns" {
+                take(&mut taken.udp, field.clone(), *socket, findings);
+            }
+            take(&mut taken.tcp, field, *socket, findings);
+        }
+    }
+    let field = format!("{at}.steer");
+    not_zero(&field, node.steer.port(), findings);
+    addresses::reachable(&field, node.steer.ip(), findings);
+    take(&mut taken.tcp, field, node.steer, findings);
+    admin(at, node.admin, findings);
 }
 
 /// Whether `socket` was free.
