@@ -1,10 +1,11 @@
-//! A network of real processes: writes topology and credentials, starts `pop`, `core-relay` and `transceiver`,
+//! A network of real processes: writes topology and credentials, starts `pop`, `core-relay`, `transceiver` and `geodns`,
 //! breaks them on request, watches their logs, and leaves nothing behind.
 //!
 //! ```text
 //! 127.R.1.x    core relays         R is this run's own, so that runs never collide
 //! 127.R.11.x   transceivers: records :5000, WHIP :8080, peers :8443
 //! 127.R.31.x   PoPs: ingress :3478 (or an address of a namespace, see `Shape::ingress`)
+//! 127.R.41.x   GeoDNS nodes, when a test adds them to the topology
 //! every node's admin HTTP is its address, port 9100
 //! ```
 //!
@@ -87,7 +88,7 @@ impl Network {
         let file = dir.join("topology.yaml");
         fs::write(&file, yaml(&topology)?).context("writing the topology")?;
         credentials::write(&file, &dir.join("credentials"))?;
-        let nodes = node::all(&topology, &dir, shape.processor);
+        let nodes = node::all(&topology, &dir, shape);
         Ok(Self {
             dir,
             topology,
@@ -302,6 +303,7 @@ impl Network {
             Program::Pop => "firsthop_pop_drops_total",
             Program::CoreRelay => "firsthop_core_relay_drops_total",
             Program::Transceiver => "firsthop_transceiver_drops_total",
+            Program::GeoDns => "firsthop_geodns_drops_total",
         };
         Ok(self.metrics(name)?.sum(metric, &[("reason", reason)]))
     }

@@ -14,7 +14,8 @@ pub(crate) const IN_PROCESS: &[Wanted] = &[
     ("/usr/bin/redis-cli", "redis-tools"),
 ];
 
-/// What end-to-end tests start: clients, observers, and the relays the benchmark compares with.
+/// What end-to-end tests start: clients, observers, and the relays and name servers the benchmarks compare with. Tests start
+/// servers of their own, with their own files and ports; the ones of the system stay as they are.
 pub(crate) const END_TO_END: &[Wanted] = &[
     ("/usr/bin/redis-server", "redis-server"),
     ("/usr/bin/chromium", "chromium"),
@@ -29,6 +30,9 @@ pub(crate) const END_TO_END: &[Wanted] = &[
         "libnginx-mod-stream",
     ),
     ("/usr/bin/turnserver", "coturn"),
+    ("/usr/sbin/gdnsd", "gdnsd"),
+    ("/usr/sbin/knotd", "knot"),
+    ("/usr/share/doc/knot-module-geoip", "knot-module-geoip"),
 ];
 
 /// Installs those of `wanted` that are missing. Needs root only then.

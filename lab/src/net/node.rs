@@ -1,5 +1,6 @@
 //! One node: a child process, its log and its end.
 
+use std::ffi::OsString;
 use std::fs::{self, File};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -10,7 +11,9 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use topology::Topology;
 
-/// The programs of the data path.
+use super::shape::Shape;
+
+/// The programs that are nodes of a topology.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Program {
     /// `pop`
@@ -19,6 +22,8 @@ pub enum Program {
     CoreRelay,
     /// `transceiver`
     Transceiver,
+    /// `geodns`
+    GeoDns,
 }
 
 impl Program {
@@ -27,6 +32,7 @@ impl Program {
             Self::Pop => "pop",
             Self::CoreRelay => "core-relay",
             Self::Transceiver => "transceiver",
+            Self::GeoDns => "geodns",
         }
     }
 }
@@ -40,19 +46,22 @@ pub(super) struct Node {
     pub(super) admin: SocketAddr,
     dir: PathBuf,
     processor: Option<usize>,
+    /// Arguments that only this program knows.
+    more: Vec<OsString>,
     child: Option<Child>,
     /// The child was told to end.
     ending: bool,
 }
 
 /// Every node of a topology, core relays first: who listens before who dials.
-pub(super) fn all(topology: &Topology, dir: &Path, processor: Option<usize>) -> Vec<Node> {
+pub(super) fn all(topology: &Topology, dir: &Path, shape: &Shape) -> Vec<Node> {
     let node = |program, name: &str, admin| Node {
         name: name.to_owned(),
         program,
         admin,
         dir: dir.to_owned(),
-        processor,
+        processor: shape.processor,
+        more: Vec::new(),
         child: None,
         ending: false,
     };
@@ -64,6 +73,15 @@ pub(super) fn all(topology: &Topology, dir: &Path, processor: Option<usize>) -> 
         .regions
         .iter()
         .flat_map(|region| &region.transceivers.nodes);
+    let geodns = topology.geodns.iter();
+    let databases = shape.geo_databases.iter();
+    let databases: Vec<_> = databases
+        .flat_map(|file| ["--geo-db".into(), file.clone().into()])
+        .collect();
+    let geodns = geodns.map(|own| Node {
+        more: databases.clone(),
+        ..node(Program::GeoDns, &own.name, own.admin)
+    });
     relays
         .map(|relay| node(Program::CoreRelay, &relay.name, relay.admin))
         .chain(transceivers.map(|own| node(Program::Transceiver, &own.name, own.admin)))
@@ -73,6 +91,7 @@ pub(super) fn all(topology: &Topology, dir: &Path, processor: Option<usize>) -> 
                 .iter()
                 .map(|pop| node(Program::Pop, &pop.name, pop.admin)),
         )
+        .chain(geodns)
         .collect()
 }
 
@@ -99,6 +118,7 @@ impl Node {
             .args(["--node", &self.name, "--credentials"])
             .arg(self.dir.join("credentials").join(&self.name))
             .args(["--log", "info", "--log-format", "json"])
+            .args(&self.more)
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
             .stderr(log)
@@ -189,7 +209,7 @@ pub(super) fn program(name: &str) -> anyhow::Result<PathBuf> {
     let path = programs_dir()?.join(name);
     if !path.exists() {
         bail!(
-            "{} is not built: `cargo xtask test` builds it, or `cargo build -p pop -p core-relay -p transceiver -p firsthop`",
+            "{} is not built: `cargo xtask test` builds it, or `cargo build -p pop -p core-relay -p transceiver -p geodns -p firsthop`",
             path.display()
         );
     }

@@ -1,6 +1,7 @@
 //! How many of each node a test wants, and the topology that comes of it.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
 
 use topology::{
     CoreRelay, Datagrams, Link, Network, Pop, Region, Signaling, Steering, Topology, Transceiver,
@@ -24,6 +25,8 @@ pub struct Shape {
     pub datagrams: Datagrams,
     /// The one processor all nodes run on; `None` leaves placement to the kernel.
     pub processor: Option<usize>,
+    /// Geolocation databases of every GeoDNS node. The nodes themselves come with the adjusted topology.
+    pub geo_databases: Vec<PathBuf>,
 }
 
 impl Default for Shape {
@@ -36,6 +39,7 @@ impl Default for Shape {
             ingress: None,
             datagrams: Datagrams::Packed,
             processor: None,
+            geo_databases: Vec::new(),
         }
     }
 }
