@@ -1,0 +1,338 @@
+//! Table of questions on the sample network, and of what is said to them.
+
+use super::*;
+use crate::record::Owner;
+
+const OUTSIDE: &str = "198.51.100.7";
+const EXPLAINED: &str = "192.0.2.9";
+
+fn sample() -> Topology {
+    let text = include_str!("../../../../topology/samples/world.yaml");
+    topology::load(text, "world.yaml").unwrap()
+}
+
+fn zone() -> Zone {
+    Zone::new(&sample()).unwrap()
+}
+
+fn ask(zone: &Zone, name: &str, rtype: Type, source: &str) -> Answer {
+    let name = if name == "." {
+        Name::root()
+    } else {
+        Name::parse(name).unwrap()
+    };
+    let question = Question {
+        name: name.as_wire(),
+        rtype,
+        class: Class::IN,
+    };
+    zone.answer(&question, source.parse().unwrap())
+}
+
+/// One line an answer, short enough for a table.
+fn said(zone: &Zone, name: &str, rtype: Type) -> String {
+    let answer = ask(zone, name, rtype, OUTSIDE);
+    let Answer::Set(id) = answer else {
+        return format!("{answer:?}").split('(').next().unwrap().to_owned();
+    };
+    let set = zone.set(id).unwrap();
+    let (name, records) = (&set.name, set.rdata.len());
+    format!("{name} {:?} x{records} ttl {}", set.rtype, set.ttl_s)
+}
+
+/// Name, type, what is said.
+const TABLE: &[(&str, Type, &str)] = &[
+    (
+        "rtc.example.com",
+        Type::SOA,
+        "rtc.example.com. TYPE6 x1 ttl 3600",
+    ),
+    (
+        "rtc.example.com",
+        Type::NS,
+        "rtc.example.com. TYPE2 x2 ttl 3600",
+    ),
+    (
+        "rtc.example.com",
+        Type::CAA,
+        "rtc.example.com. TYPE257 x1 ttl 3600",
+    ),
+    ("rtc.example.com", Type::A, "NoData"),
+    ("rtc.example.com", Type::TXT, "NoData"),
+    ("rtc.example.com", Type::DS, "NoData"),
+    (
+        "rtc.example.com",
+        Type::ANY,
+        "rtc.example.com. TYPE6 x1 ttl 3600",
+    ),
+    ("rtc.example.com", Type::RRSIG, "NoData"),
+    (
+        "ns1.rtc.example.com",
+        Type::A,
+        "ns1.rtc.example.com. TYPE1 x1 ttl 3600",
+    ),
+    (
+        "ns1.rtc.example.com",
+        Type::AAAA,
+        "ns1.rtc.example.com. TYPE28 x1 ttl 3600",
+    ),
+    ("ns2.rtc.example.com", Type::AAAA, "NoData"),
+    ("ns3.rtc.example.com", Type::A, "NoName"),
+    ("a.ns1.rtc.example.com", Type::A, "NoName"),
+    ("signaling.rtc.example.com", Type::A, "Steered"),
+    ("signaling.rtc.example.com", Type::AAAA, "Steered"),
+    ("signaling.rtc.example.com", Type::HTTPS, "Steered"),
+    ("signaling.rtc.example.com", Type::ANY, "Steered"),
+    ("signaling.rtc.example.com", Type::TXT, "NoData"),
+    (
+        "eu.signaling.rtc.example.com",
+        Type::A,
+        "eu.signaling.rtc.example.com. TYPE1 x1 ttl 3600",
+    ),
+    (
+        "eu.signaling.rtc.example.com",
+        Type::HTTPS,
+        "eu.signaling.rtc.example.com. TYPE65 x1 ttl 3600",
+    ),
+    ("mars.signaling.rtc.example.com", Type::A, "NoName"),
+    ("_explain.signaling.rtc.example.com", Type::TXT, "Refused"),
+    ("_explain.signaling.rtc.example.com", Type::A, "NoData"),
+    ("ingress.rtc.example.com", Type::A, "NoData"),
+    ("ingress.rtc.example.com", Type::ANY, "NoData"),
+    (
+        "ams.ingress.rtc.example.com",
+        Type::A,
+        "ams.ingress.rtc.example.com. TYPE1 x1 ttl 3600",
+    ),
+    (
+        "ams.ingress.rtc.example.com",
+        Type::AAAA,
+        "ams.ingress.rtc.example.com. TYPE28 x1 ttl 3600",
+    ),
+    ("ams.ingress.rtc.example.com", Type::HTTPS, "NoData"),
+    ("rtc.example.com", Type::AXFR, "Refused"),
+    ("rtc.example.com", Type::IXFR, "Refused"),
+    ("rtc.example.com", Type(250), "NotImplemented"),
+    ("rtc.example.com", Type::OPT, "FormErr"),
+    ("rtc.example.com", Type::NXNAME, "FormErr"),
+    ("rtc.example.com", Type(65_280), "NoData"),
+    ("example.com", Type::A, "Refused"),
+    ("com", Type::SOA, "Refused"),
+    (".", Type::NS, "Refused"),
+    ("xrtc.example.com", Type::A, "Refused"),
+];
+
+#[test]
+fn every_kind_of_name_and_type() {
+    let zone = zone();
+    for (name, rtype, expected) in TABLE.iter().copied() {
+        assert_eq!(said(&zone, name, rtype), expected, "{name} {rtype:?}");
+    }
+}
+
+#[test]
+fn explanations_are_for_those_who_may_ask() {
+    let zone = zone();
+    let name = "_explain.signaling.rtc.example.com";
+    for (source, expected) in [
+        (EXPLAINED, Answer::Explain),
+        ("::ffff:192.0.2.9", Answer::Explain),
+        (OUTSIDE, Answer::Refused),
+    ] {
+        assert_eq!(ask(&zone, name, Type::TXT, source), expected, "{source}");
+    }
+    let mut topology = sample();
+    topology.dns.as_mut().unwrap().explain_from.clear();
+    let zone = Zone::new(&topology).unwrap();
+    assert_eq!(ask(&zone, name, Type::TXT, EXPLAINED), Answer::NoName);
+}
+
+#[test]
+fn other_classes() {
+    let zone = zone();
+    for (name, rtype, class, expected) in [
+        ("version.bind", Type::TXT, 3, Answer::Chaos(Chaos::Version)),
+        (
+            "version.server",
+            Type::TXT,
+            3,
+            Answer::Chaos(Chaos::Version),
+        ),
+        ("id.server", Type::TXT, 3, Answer::Chaos(Chaos::Identity)),
+        (
+            "hostname.bind",
+            Type::ANY,
+            3,
+            Answer::Chaos(Chaos::Identity),
+        ),
+        ("id.server", Type::A, 3, Answer::Refused),
+        ("rtc.example.com", Type::TXT, 3, Answer::Refused),
+        ("rtc.example.com", Type::SOA, 255, Answer::Refused),
+        ("rtc.example.com", Type::SOA, 4, Answer::Refused),
+    ] {
+        let name = Name::parse(name).unwrap();
+        let question = Question {
+            name: name.as_wire(),
+            rtype,
+            class: Class(class),
+        };
+        let answer = zone.answer(&question, OUTSIDE.parse().unwrap());
+        assert_eq!(answer, expected, "{name} {rtype:?} {class}");
+    }
+}
+
+#[test]
+fn names_with_dots_have_names_between() {
+    let mut topology = sample();
+    topology.regions[0].name = "north.eu".to_owned();
+    topology.pops[0].name = "a.b.c".to_owned();
+    topology.dns.as_mut().unwrap().apex = vec!["192.0.2.77".parse().unwrap()];
+    let zone = Zone::new(&topology).unwrap();
+    for (name, expected) in [
+        (
+            "north.eu.signaling.rtc.example.com",
+            "north.eu.signaling.rtc.example.com. TYPE1 x1 ttl 3600",
+        ),
+        ("eu.signaling.rtc.example.com", "NoData"),
+        (
+            "a.b.c.ingress.rtc.example.com",
+            "a.b.c.ingress.rtc.example.com. TYPE1 x1 ttl 3600",
+        ),
+        ("b.c.ingress.rtc.example.com", "NoData"),
+        ("c.ingress.rtc.example.com", "NoData"),
+        ("b.ingress.rtc.example.com", "NoName"),
+        ("rtc.example.com", "rtc.example.com. TYPE1 x1 ttl 3600"),
+    ] {
+        assert_eq!(said(&zone, name, Type::A), expected, "{name}");
+    }
+}
+
+#[test]
+fn name_servers_bring_their_addresses() {
+    let zone = zone();
+    let Answer::Set(ns) = ask(&zone, "rtc.example.com", Type::NS, OUTSIDE) else {
+        panic!("no NS");
+    };
+    let glue: Vec<_> = zone
+        .additional(ns)
+        .iter()
+        .map(|id| zone.set(*id).map(|set| (set.name.to_string(), set.rtype)))
+        .collect();
+    let expected = [
+        ("ns1.rtc.example.com.", Type::A),
+        ("ns1.rtc.example.com.", Type::AAAA),
+        ("ns2.rtc.example.com.", Type::A),
+    ];
+    assert_eq!(
+        glue,
+        expected.map(|(name, rtype)| Some((name.to_owned(), rtype)))
+    );
+    assert!(zone.additional(zone.negative_soa()).is_empty());
+}
+
+#[test]
+fn absence_counts_as_long_as_the_topology_says() {
+    let zone = zone();
+    let soa = zone.set(zone.negative_soa()).unwrap();
+    assert_eq!((soa.rtype, soa.ttl_s), (Type::SOA, 300));
+    assert!(soa.rdata[0].ends_with(&300_u32.to_be_bytes()));
+    let mailbox = b"\x0ahostmaster\x07example\x03com\x00";
+    assert!(soa.rdata[0].windows(mailbox.len()).any(|at| at == mailbox));
+}
+
+#[test]
+fn the_selection_decides_the_records_of_the_steered_name() {
+    let zone = zone();
+    let one = zone.steered([1, 0]);
+    assert_eq!(one.a.as_ref().unwrap().rdata, [[192, 0, 2, 132]]);
+    assert_eq!(one.a.as_ref().unwrap().ttl_s, 60);
+    assert_eq!(
+        one.https.unwrap().rdata,
+        [[
+            &[0, 1, 0][..],
+            b"\x00\x01\x00\x0c\x02h2\x08http/1.1",
+            &[0, 4, 0, 4, 192, 0, 2, 132],
+            b"\x00\x06\x00\x10\x20\x01\x0d\xb8\x02\x00\0\0\0\0\0\0\0\0\x01\x32",
+        ]
+        .concat()]
+    );
+
+    let mut topology = sample();
+    topology.dns.as_mut().unwrap().answers_max = 3;
+    topology.regions[2].signaling_addresses.clear();
+    topology.regions[0].signaling_addresses.truncate(1);
+    topology.regions[1].signaling_url = "https://a.example:8443/whip".to_owned();
+    let zone = Zone::new(&topology).unwrap();
+    assert_eq!(zone.answered([2, 1, 1, 0, 3]), [1, 0, 3]);
+    let three = zone.steered([2, 1, 1, 0, 3]);
+    assert_eq!(
+        three.a.unwrap().rdata,
+        [[192, 0, 2, 132], [192, 0, 2, 131], [192, 0, 2, 134]]
+    );
+    assert_eq!(three.aaaa.unwrap().rdata.len(), 2, "a region without IPv6");
+    let https = three.https.unwrap().rdata;
+    let target = b"\x07us-east\x09signaling\x03rtc\x07example\x03com\x00";
+    assert_eq!(https.len(), 3);
+    assert_eq!(https[0][..2], [0, 1]);
+    assert_eq!(&https[0][2..2 + target.len()], target);
+    assert!(
+        https[0].windows(6).any(|at| at == [0, 3, 0, 2, 0x20, 0xfb]),
+        "port"
+    );
+    assert_eq!(https[2][..2], [0, 3]);
+    assert_eq!(zone.steered([0]).aaaa, None);
+    assert_eq!(zone.steered([2, 99]).first(), None);
+}
+
+#[test]
+fn browsers_are_not_sent_to_https_where_there_is_none() {
+    let mut topology = sample();
+    topology.regions[0].signaling_url = "http://eu.example/whip".to_owned();
+    let zone = Zone::new(&topology).unwrap();
+    assert_eq!(zone.steered([1]).https, None);
+    let at = |name: &str| said(&zone, &format!("{name}rtc.example.com"), Type::HTTPS);
+    assert_eq!(at("signaling."), "NoData");
+    assert_eq!(at("eu.signaling."), "NoData");
+    assert_eq!(
+        at("ap.signaling."),
+        "ap.signaling.rtc.example.com. TYPE65 x1 ttl 3600"
+    );
+    topology.dns.as_mut().unwrap().alpn.clear();
+    let zone = Zone::new(&topology).unwrap();
+    assert_eq!(
+        said(&zone, "ap.signaling.rtc.example.com", Type::HTTPS),
+        "NoData"
+    );
+}
+
+#[test]
+fn no_name_is_given_twice() {
+    let mut topology = sample();
+    topology.dns.as_mut().unwrap().nameservers[0].name = "signaling.rtc.example.com".to_owned();
+    let error = Zone::new(&topology).unwrap_err();
+    assert_eq!(
+        error,
+        ZoneError::Taken("signaling.rtc.example.com.".to_owned())
+    );
+    topology.dns = None;
+    assert_eq!(Zone::new(&topology).unwrap_err(), ZoneError::Missing);
+}
+
+#[test]
+fn records_have_their_wire_form() {
+    let zone = zone();
+    let Answer::Set(id) = ask(&zone, "ns2.rtc.example.com", Type::A, OUTSIDE) else {
+        panic!("no A");
+    };
+    let set = zone.set(id).unwrap();
+    let mut bytes = Vec::new();
+    assert_eq!(set.write(Owner::Question, &mut bytes), 1);
+    assert_eq!(
+        bytes,
+        b"\xc0\x0c\0\x01\0\x01\0\0\x0e\x10\0\x04\xc0\0\x02\xca"
+    );
+    bytes.clear();
+    assert_eq!(set.write(Owner::Whole, &mut bytes), 1);
+    assert!(bytes.starts_with(b"\x03ns2\x03rtc\x07example\x03com\0\0\x01\0\x01"));
+    assert_eq!(set.write_signatures(Owner::Whole, &mut bytes), 0);
+}
