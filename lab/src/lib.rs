@@ -16,7 +16,7 @@ pub mod metrics;
 pub mod net;
 pub mod process;
 pub mod raw;
-pub mod redis;
+pub mod redis_server;
 pub mod siege;
 pub mod sim;
 pub mod tools;

@@ -10,7 +10,7 @@ use lab::bench::recovery::{Case, run};
 use lab::load::{Plan, Running};
 use lab::net::{Network, Shape};
 use lab::raw::RawClient;
-use lab::redis::Redis;
+use lab::redis_server::Redis;
 use lab::wait;
 use lab::whip::{Session, bare_offer};
 use runtime::clock;

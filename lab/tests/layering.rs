@@ -64,6 +64,7 @@ const MEDIA: &[&str] = &[
 /// An external crate and the only places that may import it (path prefixes from the root of the repository).
 const IMPORTS: &[(&str, &[&str])] = &[
     ("quinn_proto", &["core-relay/link/src/"]),
+    ("redis", &["runtime/src/redis_client"]),
     ("rtc", &["transceiver/server/src/peer", "lab/src/load"]),
     ("serde_yaml", &["topology/src/load.rs"]),
     ("yaml_serde", &[]),

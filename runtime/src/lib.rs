@@ -19,6 +19,8 @@ pub mod node;
 pub mod pace;
 pub mod poll;
 pub mod random;
+pub mod redis_client;
+pub mod store;
 mod sys;
 pub mod thread;
 pub mod udp;

@@ -23,6 +23,7 @@ pub use shutdown::{Shutdown, State};
 
 use crate::control::Control;
 use crate::metrics::Registry;
+use crate::store::Hub;
 use crate::watch::Watch;
 
 /// What a node needs to start. Clones share everything.
@@ -40,6 +41,8 @@ pub struct NodeContext {
     pub control: Control,
     /// Watches its workers.
     pub watch: Watch,
+    /// What nodes of this process tell each other where the topology names no state store.
+    pub hub: Hub,
 }
 
 impl NodeContext {
@@ -57,6 +60,14 @@ impl NodeContext {
             shutdown: Shutdown::new(),
             control,
             watch,
+            hub: Hub::default(),
         }
+    }
+
+    /// The same, for a process whose nodes know each other.
+    #[must_use]
+    pub fn with_hub(mut self, hub: Hub) -> Self {
+        self.hub = hub;
+        self
     }
 }

@@ -16,7 +16,7 @@ use topology::{Datagrams, Topology};
 
 use crate::bench::world::World;
 use crate::net::Network;
-use crate::redis::{Missing, Redis};
+use crate::redis_server::{Missing, Redis};
 use crate::wait;
 use calls::{Board, Calls, Media};
 

@@ -13,9 +13,7 @@
 //! What is not here: which flow is stored when, who may ask, and what is held meanwhile (`pop_proto`); how values and keys
 //! are made (`wire::flow_record`).
 
-mod backoff;
 mod batch;
-mod connection;
 mod entry;
 mod forgets;
 mod health;

@@ -3,14 +3,13 @@
 use std::time::{Duration, Instant};
 
 use pop_proto::Answer;
-use redis::{Cmd, Value};
 use runtime::clock;
+use runtime::redis_client::{Cmd, Connection, PATIENCE, Said, Trouble, Value, cmd};
 use tokio::time::timeout;
 use wire::hint::Minute;
 
-use crate::flow_cache::connection::{Connection, PATIENCE, Said};
 use crate::flow_cache::entry::{Entries, Found, best};
-use crate::flow_cache::health::{Outcome, Trouble};
+use crate::flow_cache::health::Outcome;
 use crate::flow_cache::queues::{Ask, What, Write};
 
 /// Questions in one batch.
@@ -192,7 +191,7 @@ fn failed(writes: Vec<Write>, trouble: Trouble) -> Written {
 
 /// Shows that Redis is still there when nothing else does.
 pub(crate) async fn ping(mut connection: Connection) -> Written {
-    let ping = redis::cmd("PING");
+    let ping = cmd("PING");
     let result = run(&mut connection, &[ping], clock::now()).await;
     Written {
         outcomes: Vec::new(),
@@ -203,8 +202,8 @@ pub(crate) async fn ping(mut connection: Connection) -> Written {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::flow_cache::health::Refusal;
     use crate::flow_cache::queues::Place;
+    use runtime::redis_client::Refusal;
     use wire::{ClientAddr, Owner, RegionId, TransceiverId};
 
     #[test]

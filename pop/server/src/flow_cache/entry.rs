@@ -12,9 +12,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pop_proto::Answer;
-use redis::{Cmd, cmd};
 use runtime::clock;
 use runtime::node::ConfigHandle;
+use runtime::redis_client::{Cmd, cmd};
 use wire::Owner;
 use wire::flow_record::{FlowId, FlowRecord, LookupKey, VALUE_LEN};
 use wire::hint::{KeyRing, Minute};

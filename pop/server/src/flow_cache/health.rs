@@ -1,68 +1,6 @@
-//! What can go wrong with Redis, as closed lists, and when it has gone wrong often enough to stop asking.
+//! What became of an operation, as a closed list, and when Redis has been silent often enough to stop asking.
 
-/// Why a connection could not be made, or was given up.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Trouble {
-    /// Nobody listens, or no way leads there.
-    Refused,
-    /// No answer in time: not there, stopped, or far too slow.
-    Timeout,
-    /// It answers, but not within what a lookup may take.
-    Slow,
-    /// Wrong user or password, or not allowed what we need.
-    Auth,
-    /// The TLS handshake came to nothing.
-    Tls,
-    /// The connection was closed.
-    Closed,
-    /// A server that only reads.
-    ReadOnly,
-    /// Anything else: not a Redis, still loading, not a cluster.
-    Unfit,
-}
-
-impl Trouble {
-    pub(crate) const ALL: [Self; 8] = [
-        Self::Refused,
-        Self::Timeout,
-        Self::Slow,
-        Self::Auth,
-        Self::Tls,
-        Self::Closed,
-        Self::ReadOnly,
-        Self::Unfit,
-    ];
-
-    pub(crate) const fn as_str(self) -> &'static str {
-        match self {
-            Self::Refused => "refused",
-            Self::Timeout => "timeout",
-            Self::Slow => "slow",
-            Self::Auth => "auth",
-            Self::Tls => "tls",
-            Self::Closed => "closed",
-            Self::ReadOnly => "read_only",
-            Self::Unfit => "unfit",
-        }
-    }
-}
-
-/// Why a server did not do one command.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Refusal {
-    /// Out of memory.
-    Oom,
-    /// Something that is no string is under the key.
-    WrongType,
-    /// The user may not.
-    Denied,
-    /// The server only reads.
-    ReadOnly,
-    /// The connection, or the cluster's node, went away.
-    Lost,
-    /// Anything else.
-    Other,
-}
+use runtime::redis_client::Refusal;
 
 /// What became of one operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -151,10 +89,6 @@ mod tests {
 
     #[test]
     fn labels_are_distinct() {
-        let mut labels: Vec<_> = Trouble::ALL.map(Trouble::as_str).to_vec();
-        labels.sort_unstable();
-        labels.dedup();
-        assert_eq!(labels.len(), Trouble::ALL.len());
         let mut labels: Vec<_> = Outcome::ALL.map(Outcome::as_str).to_vec();
         labels.sort_unstable();
         labels.dedup();

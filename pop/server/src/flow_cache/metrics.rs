@@ -5,8 +5,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use runtime::metrics::{Counter, Gauge, Histogram, Registry};
+use runtime::redis_client::Trouble;
 
-use crate::flow_cache::health::{Outcome, Trouble};
+use crate::flow_cache::health::Outcome;
 use crate::flow_cache::queues::{Dropped, Queues, What};
 use crate::flow_cache::status::State;
 

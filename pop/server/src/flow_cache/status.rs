@@ -2,10 +2,9 @@
 
 use std::sync::{Mutex, PoisonError};
 
+use runtime::redis_client::Trouble;
 use serde::Serialize;
 use topology::FailoverGroup;
-
-use crate::flow_cache::health::Trouble;
 
 /// How it stands with Redis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]

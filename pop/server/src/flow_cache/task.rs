@@ -21,18 +21,19 @@ use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use pop_proto::Answer;
 use runtime::clock;
 use runtime::node::{ConfigHandle, NodeContext};
+use runtime::redis_client::{Backoff, Connection, Refusal, Servers, Trouble};
 use topology::{FailoverGroup, Pop};
 
-use crate::flow_cache::backoff::Backoff;
 use crate::flow_cache::batch::{self, LOOKUPS_MAX, Looked, WRITES_MAX, Written};
-use crate::flow_cache::connection::Connection;
 use crate::flow_cache::entry::Entries;
 use crate::flow_cache::forgets::Forgets;
-use crate::flow_cache::health::{Health, Outcome, Refusal, Trouble};
+use crate::flow_cache::health::{Health, Outcome};
 use crate::flow_cache::metrics::Metrics;
 use crate::flow_cache::queues::{Ask, Bell, Queues, Reply, What, Write};
 use crate::flow_cache::status::{State, Status};
 
+/// Longest wait before Redis is tried again, before jitter.
+const BACKOFF_LONGEST: Duration = Duration::from_secs(5);
 /// Batches of lookups in flight.
 const LOOKUPS_IN_FLIGHT_MAX: usize = 8;
 /// A connection that nothing was written to for so long is asked whether it is still there.
@@ -76,7 +77,7 @@ impl Task {
             queues,
             status,
             forgets: Forgets::new(ttl),
-            backoff: Backoff::new(seed),
+            backoff: Backoff::new(BACKOFF_LONGEST, seed),
             lookup_max: Duration::from_millis(group.lookup_max_ms.into()),
             logged: None,
             turn: 0,
@@ -100,7 +101,7 @@ impl Task {
             let (group, turn) = (self.group.clone(), self.turn);
             let lookup_max = self.lookup_max;
             let opening = async move {
-                Connection::open(&group, turn, &config.credentials, lookup_max).await
+                Connection::open(Servers::from(&group), turn, &config.credentials, lookup_max).await
             };
             let opened = if std::mem::take(&mut first) {
                 self.begin(&bell, opening).await

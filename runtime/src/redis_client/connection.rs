@@ -1,6 +1,6 @@
 //! A connection to Redis, to one server or to a Cluster: opens, runs batches of commands, and sorts what can go wrong.
 //!
-//! The only file that knows crate `redis` beyond the building of commands. TLS trusts what the credentials say and nothing else.
+//! TLS trusts what the credentials say and nothing else.
 
 use std::error::Error;
 use std::io;
@@ -18,49 +18,60 @@ use redis::{
     IntoConnectionInfo as _, Pipeline, RedisConnectionInfo, RedisError, ServerErrorKind,
     TlsCertificates, Value,
 };
-use runtime::credentials::{Credentials, Secret};
 use rustls_pki_types::PrivateKeyDer;
-use topology::{FailoverGroup, RedisUrl};
+use topology::RedisUrl;
 
-use crate::flow_cache::health::{Refusal, Trouble};
+use super::{Refusal, Servers, Trouble};
+use crate::credentials::{Credentials, Secret};
 
 /// How long opening a connection may take, and any batch of writes.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(1);
+pub const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Clones share the connection.
 #[derive(Clone)]
-pub(crate) enum Connection {
+pub struct Connection(Kind);
+
+#[derive(Clone)]
+enum Kind {
     Single(MultiplexedConnection),
     Cluster(ClusterConnection),
 }
 
+impl std::fmt::Debug for Connection {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Connection").finish_non_exhaustive()
+    }
+}
+
 /// What a server said to one command.
-pub(crate) type Said = Result<Value, Refusal>;
+pub type Said = Result<Value, Refusal>;
 
 impl Connection {
     /// Opens a connection to `servers[turn % len]`, or to the Cluster, and proves within `answer_max` that it answers.
-    pub(crate) async fn open(
-        group: &FailoverGroup,
+    ///
+    /// # Errors
+    /// See [`Trouble`].
+    pub async fn open(
+        servers: Servers<'_>,
         turn: usize,
         credentials: &Credentials,
         answer_max: Duration,
     ) -> Result<Self, Trouble> {
         let opening = async {
-            if group.cluster {
-                open_cluster(group, credentials).await.map(Self::Cluster)
+            if servers.cluster {
+                open_cluster(servers, credentials).await.map(Kind::Cluster)
             } else {
-                let server = group
-                    .redis
-                    .get(turn % group.redis.len().max(1))
-                    .ok_or_else(|| {
-                        RedisError::from((ErrorKind::InvalidClientConfig, "no server"))
-                    })?;
-                open_single(server, credentials).await.map(Self::Single)
+                let server = servers.redis.get(turn % servers.redis.len().max(1));
+                let server = server.ok_or_else(|| {
+                    RedisError::from((ErrorKind::InvalidClientConfig, "no server"))
+                })?;
+                open_single(server, credentials).await.map(Kind::Single)
             }
         };
         let opened = tokio::time::timeout(PATIENCE, opening).await;
         let mut connection = opened
             .map_err(|_| Trouble::Timeout)?
+            .map(Self)
             .map_err(|error| trouble(&error))?;
         let ping = redis::cmd("PING");
         let answer = tokio::time::timeout(answer_max, connection.run(&[ping])).await;
@@ -72,9 +83,12 @@ impl Connection {
     }
 
     /// Runs commands that do not depend on each other; says what each came to, in their order.
-    pub(crate) async fn run(&mut self, commands: &[Cmd]) -> Result<Vec<Said>, Trouble> {
-        match self {
-            Self::Single(connection) => {
+    ///
+    /// # Errors
+    /// The connection is of no use. See [`Trouble`].
+    pub async fn run(&mut self, commands: &[Cmd]) -> Result<Vec<Said>, Trouble> {
+        match &mut self.0 {
+            Kind::Single(connection) => {
                 let mut pipeline = Pipeline::with_capacity(commands.len());
                 for command in commands {
                     pipeline.add_command(command.clone());
@@ -85,7 +99,7 @@ impl Connection {
                     .map_err(|error| trouble(&error))?;
                 Ok(values.into_iter().map(said).collect())
             }
-            Self::Cluster(connection) => {
+            Kind::Cluster(connection) => {
                 let each = commands.iter().map(|command| {
                     let mut connection = connection.clone();
                     async move { connection.req_packed_command(command).await }
@@ -133,10 +147,10 @@ async fn open_single(
 }
 
 async fn open_cluster(
-    group: &FailoverGroup,
+    servers: Servers<'_>,
     credentials: &Credentials,
 ) -> Result<ClusterConnection, RedisError> {
-    let nodes: Vec<ConnectionInfo> = group.redis.iter().map(info).collect::<Result<_, _>>()?;
+    let nodes: Vec<ConnectionInfo> = servers.redis.iter().map(info).collect::<Result<_, _>>()?;
     let mut builder: ClusterClientBuilder = ClusterClient::builder(nodes)
         .connection_timeout(PATIENCE)
         .response_timeout(PATIENCE)
@@ -148,7 +162,7 @@ async fn open_cluster(
     if let Some(password) = text(redis.password.as_ref()) {
         builder = builder.password(password);
     }
-    if group.redis.first().is_some_and(|server| server.tls) {
+    if servers.redis.first().is_some_and(|server| server.tls) {
         builder = builder.certs(certificates(credentials));
     }
     builder.build()?.get_async_connection().await

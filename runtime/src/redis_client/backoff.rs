@@ -3,32 +3,36 @@
 use std::time::Duration;
 
 const FIRST: Duration = Duration::from_millis(100);
-/// Longest wait, before jitter.
-pub(crate) const LONGEST: Duration = Duration::from_secs(5);
 /// A connection that served so long was a good one: the next wait is the first again.
 const GOOD: Duration = Duration::from_secs(10);
 
-pub(crate) struct Backoff {
+/// See the module head.
+#[derive(Debug)]
+pub struct Backoff {
     next: Duration,
+    longest: Duration,
     random: u64,
 }
 
 impl Backoff {
-    pub(crate) const fn new(seed: u64) -> Self {
+    /// No wait is longer than `longest`, before jitter. `seed` tells nodes apart.
+    #[must_use]
+    pub const fn new(longest: Duration, seed: u64) -> Self {
         Self {
             next: FIRST,
+            longest,
             random: seed | 1,
         }
     }
 
     /// The wait after a connection that served for `served`, zero when there was none: between half and one and a half of the
-    /// nominal one, so that PoPs do not come back together.
-    pub(crate) fn wait(&mut self, served: Duration) -> Duration {
+    /// nominal one, so that nodes do not come back together.
+    pub fn wait(&mut self, served: Duration) -> Duration {
         if served >= GOOD {
             self.next = FIRST;
         }
         let nominal = self.next;
-        self.next = (nominal * 2).min(LONGEST);
+        self.next = (nominal * 2).min(self.longest);
         // xorshift64: this decides nothing but when we knock.
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
@@ -42,9 +46,11 @@ impl Backoff {
 mod tests {
     use super::*;
 
+    const LONGEST: Duration = Duration::from_secs(5);
+
     #[test]
     fn doubles_to_the_cap_with_jitter_and_starts_again_after_a_good_connection() {
-        let mut backoff = Backoff::new(7);
+        let mut backoff = Backoff::new(LONGEST, 7);
         let mut nominal = FIRST;
         for _ in 0..20 {
             let wait = backoff.wait(Duration::from_secs(1));
@@ -53,7 +59,7 @@ mod tests {
         }
         assert_eq!(nominal, LONGEST);
         assert!(backoff.wait(GOOD) < FIRST * 2);
-        let mut other = Backoff::new(8);
-        assert_ne!(other.wait(GOOD), Backoff::new(7).wait(GOOD));
+        let mut other = Backoff::new(LONGEST, 8);
+        assert_ne!(other.wait(GOOD), Backoff::new(LONGEST, 7).wait(GOOD));
     }
 }
