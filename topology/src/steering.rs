@@ -69,7 +69,7 @@ pub struct Rule {
 
 /// Continents as geolocation databases name them.
 #[derive(
-    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize, JsonSchema,
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize, Serialize, JsonSchema,
 )]
 #[serde(rename_all = "UPPERCASE")]
 pub enum Continent {

@@ -1,0 +1,347 @@
+//! `decide`: the whole decision for one client, with its reasons. DNS serves the same choice of a region from tables.
+
+use ipnet::IpNet;
+use thiserror::Error;
+
+use crate::Snapshot;
+use crate::decision::{Choosable, Decision, Gives, Lost, RuleSaid, Term};
+use crate::facts::{Client, cut};
+use crate::plan::{Plan, PopIx, RegionIx, ResidencyIx};
+use crate::policy::measured::median_of;
+use crate::policy::rules::{Matched, Said};
+use crate::policy::{explore, residency};
+use crate::rank::{Class, Ranking, classify, cost_of, rank};
+use crate::rendezvous::{SHARE_PREFIX_V4, SHARE_PREFIX_V6, mix, slot_of};
+use crate::select::{Candidate, Tier, equals, ingresses, ordered, regions};
+use crate::{flips, live::Standing};
+
+/// What is asked for a client, besides where it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Request {
+    region: Option<RegionIx>,
+    residency: Option<ResidencyIx>,
+    unix_s: Option<u64>,
+    explain: bool,
+}
+
+/// Why a request cannot be answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum RequestError {
+    /// No region has this name.
+    #[error("no such region")]
+    UnknownRegion,
+    /// No region has this residency.
+    #[error("no region has this residency")]
+    UnknownResidency,
+    /// The region that is named is not of the residency that is named.
+    #[error("the region is not of this residency")]
+    RegionOutsideResidency,
+}
+
+impl Request {
+    /// With a region that is fixed, a residency that is demanded, or neither.
+    ///
+    /// # Errors
+    /// When the topology has no such region or residency, or the region is of another one.
+    pub fn new(
+        plan: &Plan,
+        region: Option<&str>,
+        residency: Option<&str>,
+    ) -> Result<Self, RequestError> {
+        let region = region
+            .map(|name| plan.region_named(name).ok_or(RequestError::UnknownRegion))
+            .transpose()?;
+        let residency = residency
+            .map(|name| {
+                plan.residency_named(name)
+                    .ok_or(RequestError::UnknownResidency)
+            })
+            .transpose()?;
+        if region.is_some_and(|region| !residency::allows(plan, residency, region)) {
+            return Err(RequestError::RegionOutsideResidency);
+        }
+        Ok(Self {
+            region,
+            residency,
+            unix_s: None,
+            explain: false,
+        })
+    }
+
+    /// Lets the client explore, at this time: for media by HTTP, never for DNS.
+    #[must_use]
+    pub const fn exploring_at(mut self, unix_s: u64) -> Self {
+        self.unix_s = Some(unix_s);
+        self
+    }
+
+    /// Asks also for what would flip the choice, which costs several decisions more.
+    #[must_use]
+    pub const fn explaining(mut self) -> Self {
+        self.explain = true;
+        self
+    }
+
+    pub(crate) const fn pinned(&self) -> Option<RegionIx> {
+        self.region
+    }
+}
+
+/// Which region and ingresses a client gets, and why.
+#[must_use]
+pub fn decide(client: &Client, snapshot: &Snapshot, request: &Request) -> Decision {
+    let class = classify(client, snapshot);
+    let choice = choose(client, &class, snapshot, request);
+    let plan = &snapshot.plan;
+    let describe = Describe {
+        class: &class,
+        snapshot,
+        choice: &choice,
+    };
+    let (ingresses, explored_instead_of) =
+        explored(client, describe.ingresses(), snapshot, request);
+    let steering = plan.steering();
+    Decision {
+        prefix: client.prefix(),
+        slot: slot_of(client.address()),
+        facts: client.facts,
+        rules: rules_said(plan, &class.said),
+        residency: choice.demanded.map(|ix| plan.residency_name(ix).to_owned()),
+        region: plan.region_name(choice.region).to_owned(),
+        region_ix: choice.region,
+        regions: describe.regions(request),
+        ingresses,
+        shared: choice.shared,
+        explored_instead_of,
+        flips: if request.explain {
+            flips::flips(client, &class, snapshot, request, &choice)
+        } else {
+            Vec::new()
+        },
+        ttl_s: steering.ttl_s,
+    }
+}
+
+/// The bare choice, in order, without reasons.
+pub(crate) struct Chosen {
+    pub(crate) demanded: Option<ResidencyIx>,
+    pub(crate) region: RegionIx,
+    pub(crate) regions: Vec<Candidate>,
+    pub(crate) ingresses: Vec<Candidate>,
+    pub(crate) shared: bool,
+}
+
+pub(crate) fn choose(
+    client: &Client,
+    class: &Class,
+    snapshot: &Snapshot,
+    request: &Request,
+) -> Chosen {
+    let ranking = rank(class, snapshot);
+    let demanded = match request.region {
+        Some(_) => request.residency,
+        None => request.residency.or(ranking.residency),
+    };
+    let candidates = regions(&ranking, demanded, snapshot);
+    let slot = slot_of(client.address());
+    let regions = ordered(&candidates, u64::from(slot), snapshot);
+    let best = regions.first().map(|best| RegionIx(best.index));
+    let region = request.region.or(best).unwrap_or(RegionIx(0));
+    Chosen {
+        demanded,
+        region,
+        shared: request.region.is_none() && equals(&candidates, snapshot).len() > 1,
+        regions,
+        ingresses: ingress_order(client, &ranking, region, snapshot),
+    }
+}
+
+fn ingress_order(
+    client: &Client,
+    ranking: &Ranking,
+    region: RegionIx,
+    snapshot: &Snapshot,
+) -> Vec<Candidate> {
+    let candidates = ingresses(ranking, region, snapshot);
+    ordered(&candidates, ingress_group(client), snapshot)
+}
+
+/// Among ingresses a client chooses by its whole share prefix: no table needs few of them.
+pub(crate) fn ingress_group(client: &Client) -> u64 {
+    match cut(client.address(), SHARE_PREFIX_V4, SHARE_PREFIX_V6) {
+        IpNet::V4(net) => mix(u64::from(u32::from(net.network()))),
+        IpNet::V6(net) => {
+            let address = u128::from(net.network()) >> 64;
+            mix(!u64::try_from(address).unwrap_or_default())
+        }
+    }
+}
+
+/// Puts another plausible ingress first, for the few clients that explore.
+fn explored(
+    client: &Client,
+    mut ingresses: Vec<Choosable>,
+    snapshot: &Snapshot,
+    request: &Request,
+) -> (Vec<Choosable>, Option<String>) {
+    let permille = snapshot.plan.steering.measured.explore_permille;
+    let seed = request
+        .unix_s
+        .and_then(|unix_s| explore::drawn(client.prefix(), unix_s, permille));
+    let Some(at) = seed.and_then(|seed| explore::pick(&ingresses, seed)) else {
+        return (ingresses, None);
+    };
+    let instead_of = ingresses.first().map(|best| best.name.clone());
+    for candidate in &mut ingresses {
+        candidate.lost = candidate.lost.or(Some(Lost::Explored));
+    }
+    let mut tried = ingresses.remove(at);
+    tried.lost = None;
+    ingresses.insert(0, tried);
+    (ingresses, instead_of)
+}
+
+fn rules_said(plan: &Plan, said: &Said) -> Vec<RuleSaid> {
+    let things = [
+        (said.regions, Gives::Regions),
+        (said.pops, Gives::Pops),
+        (said.avoid, Gives::Avoid),
+        (said.residency, Gives::Residency),
+    ];
+    let mut rules: Vec<(Matched, Vec<Gives>)> = Vec::new();
+    for (matched, gives) in things {
+        let Some(matched) = matched else { continue };
+        match rules.iter_mut().find(|(known, _)| *known == matched) {
+            Some((_, given)) => given.push(gives),
+            None => rules.push((matched, vec![gives])),
+        }
+    }
+    rules.sort_by_key(|(matched, _)| *matched);
+    let shown = rules.into_iter().map(|(matched, gives)| RuleSaid {
+        rule: plan
+            .rules
+            .effect(matched.rule)
+            .map(|effect| effect.name.clone())
+            .unwrap_or_default(),
+        matched_by: matched.by,
+        gives,
+    });
+    shown.collect()
+}
+
+/// Turns candidates into what is shown.
+struct Describe<'a> {
+    class: &'a Class,
+    snapshot: &'a Snapshot,
+    choice: &'a Chosen,
+}
+
+impl Describe<'_> {
+    /// The chosen region, the others that may be chosen, those that residency excludes.
+    fn regions(&self, request: &Request) -> Vec<Choosable> {
+        let plan = &self.snapshot.plan;
+        let all = rank(self.class, self.snapshot);
+        let all = regions(&all, None, self.snapshot);
+        let allowed = &self.choice.regions;
+        let excluded = all
+            .iter()
+            .filter(|region| !allowed.iter().any(|other| other.index == region.index));
+        let listed = allowed.iter().chain(excluded).copied();
+        let mut listed: Vec<_> = listed.collect();
+        // Stable: the chosen one first, the others as they were.
+        listed.sort_by_key(|region| region.index != self.choice.region.0);
+        let chosen = listed.first().copied();
+        let shown = listed.iter().map(|region| {
+            let ix = RegionIx(region.index);
+            let lost = if ix == self.choice.region {
+                None
+            } else if request.pinned().is_some() {
+                Some(Lost::Pinned)
+            } else if !residency::allows(plan, self.choice.demanded, ix) {
+                Some(Lost::Residency)
+            } else {
+                chosen.map(|chosen| self.lost(&chosen, region))
+            };
+            let pop = region.via;
+            let mut terms = pop.map_or_else(Vec::new, |pop| self.way(region, pop, ix));
+            if region.cost.region_load_ms > 0 {
+                terms.push(Term::RegionLoad {
+                    ms: region.cost.region_load_ms,
+                    load_percent: self.snapshot.live.region(ix).load_percent,
+                });
+            }
+            Choosable {
+                via: pop.map(|pop| plan.pop_name(pop).to_owned()),
+                ..choosable(plan.region_name(ix), region, terms, lost)
+            }
+        });
+        shown.collect()
+    }
+
+    fn ingresses(&self) -> Vec<Choosable> {
+        let plan = &self.snapshot.plan;
+        let listed = &self.choice.ingresses;
+        let chosen = listed.first();
+        let shown = listed.iter().enumerate().map(|(i, pop)| {
+            let ix = PopIx(pop.index);
+            let lost = chosen.filter(|_| i > 0);
+            let lost = lost.map(|chosen| self.lost(chosen, pop));
+            let terms = self.way(pop, ix, self.choice.region);
+            choosable(plan.pop_name(ix), pop, terms, lost)
+        });
+        shown.collect()
+    }
+
+    /// The first difference between a candidate and the one that was chosen.
+    fn lost(&self, chosen: &Candidate, other: &Candidate) -> Lost {
+        let within = self.snapshot.plan.steering.equal_within_ms;
+        let by_ms = other.cost.total().saturating_sub(chosen.cost.total());
+        if other.standing != chosen.standing {
+            return Lost::Standing;
+        }
+        match (chosen.tier, other.tier) {
+            (Tier::Ordinary, Tier::Ordinary) if by_ms <= within => Lost::Share,
+            (chosen, other) if chosen == other => Lost::Farther { by_ms },
+            (_, Tier::Avoided) => Lost::Avoided,
+            (_, Tier::Standby) => Lost::Standby,
+            (_, Tier::Named(_) | Tier::Ordinary) => Lost::Order,
+        }
+    }
+
+    /// Terms of the way through a PoP.
+    fn way(&self, candidate: &Candidate, pop: PopIx, region: RegionIx) -> Vec<Term> {
+        let snapshot = self.snapshot;
+        let median = median_of(&snapshot.measured, &self.class.groups, pop);
+        let mut terms = vec![
+            Term::Client {
+                ms: candidate.cost.client_ms,
+                evidence: cost_of(self.class, snapshot, pop).1.into(),
+                clients: median.map_or(0, |(_, median)| median.clients),
+            },
+            Term::Backbone {
+                ms: candidate.cost.backbone_ms,
+                measured: snapshot.live.backbone_ms(pop, region).is_some(),
+            },
+        ];
+        if candidate.cost.pop_load_ms > 0 {
+            terms.push(Term::PopLoad {
+                ms: candidate.cost.pop_load_ms,
+                load_percent: snapshot.live.pop(pop).load_percent,
+            });
+        }
+        terms
+    }
+}
+
+fn choosable(name: &str, candidate: &Candidate, terms: Vec<Term>, lost: Option<Lost>) -> Choosable {
+    Choosable {
+        name: name.to_owned(),
+        index: candidate.index,
+        cost_ms: (candidate.standing != Standing::Unlinked).then(|| candidate.cost.total()),
+        terms,
+        via: None,
+        standing: candidate.standing,
+        tier: candidate.tier,
+        lost,
+    }
+}

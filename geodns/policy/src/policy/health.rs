@@ -1,0 +1,21 @@
+//! Health and drain: how usable a site is. Clients go to the best standing there is, so when all sites are down the answer is
+//! as if all were well.
+
+use topology::steering::Load;
+
+use super::load;
+use crate::live::{Condition, Standing};
+
+/// The standing of a site.
+#[must_use]
+pub fn standing(condition: Condition, constants: &Load) -> Standing {
+    if !condition.healthy {
+        Standing::Unhealthy
+    } else if condition.draining {
+        Standing::Draining
+    } else if load::is_full(condition.load_percent, constants) {
+        Standing::Full
+    } else {
+        Standing::Usable
+    }
+}
