@@ -1,0 +1,585 @@
+//! All answers of the zone as bytes, made before the first question: for each name, type and choice of regions what follows the
+//! question, without and with signatures.
+//!
+//! ```text
+//! name ──► 12 kinds of type ──► Fixed ───────────────► bytes
+//!                               Steered ──► AnswerId ──► bytes          AnswerId = Selection[ListId of the client]
+//!                               Slow
+//! absent name below the zone ──► NXDOMAIN, one for all
+//! ```
+//!
+//! It does not know what the records are: the zone writes them ([`RenderedBuilder`]). It only holds, finds and bounds them.
+
+use std::hash::BuildHasher as _;
+
+use foldhash::fast::FixedState;
+use hashbrown::HashTable;
+
+use crate::query::{HEADER_BYTES, NAME_BYTES_MAX, QUESTION_TAIL_BYTES};
+
+/// Names at most.
+pub const NAMES_MAX: usize = 65_536;
+/// Bytes one answer may have behind the question. Longer ones go to a client as truncated, whatever it says it takes.
+pub const RECORDS_BYTES_MAX: usize = 16_384;
+/// Answers of a steered name at most: orders of regions that are in use at one time.
+pub const ANSWERS_MAX: usize = 65_536;
+
+/// Classes of types that answers and counters distinguish.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Kind {
+    /// A.
+    A,
+    /// AAAA.
+    Aaaa,
+    /// HTTPS (RFC 9460).
+    Https,
+    /// TXT.
+    Txt,
+    /// SOA.
+    Soa,
+    /// NS.
+    Ns,
+    /// CAA.
+    Caa,
+    /// ANY (RFC 8482).
+    Any,
+    /// DNSKEY.
+    Dnskey,
+    /// NSEC.
+    Nsec,
+    /// RRSIG.
+    Rrsig,
+    /// All others, of which the zone has no records.
+    Other,
+}
+
+impl Kind {
+    /// Every kind, in the order of declaration.
+    pub const ALL: [Self; 12] = [
+        Self::A,
+        Self::Aaaa,
+        Self::Https,
+        Self::Txt,
+        Self::Soa,
+        Self::Ns,
+        Self::Caa,
+        Self::Any,
+        Self::Dnskey,
+        Self::Nsec,
+        Self::Rrsig,
+        Self::Other,
+    ];
+
+    /// Of a type.
+    #[must_use]
+    pub const fn of(qtype: u16) -> Self {
+        match qtype {
+            1 => Self::A,
+            2 => Self::Ns,
+            6 => Self::Soa,
+            16 => Self::Txt,
+            28 => Self::Aaaa,
+            46 => Self::Rrsig,
+            47 => Self::Nsec,
+            48 => Self::Dnskey,
+            65 => Self::Https,
+            255 => Self::Any,
+            257 => Self::Caa,
+            _ => Self::Other,
+        }
+    }
+
+    /// The metric label.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::A => "a",
+            Self::Aaaa => "aaaa",
+            Self::Https => "https",
+            Self::Txt => "txt",
+            Self::Soa => "soa",
+            Self::Ns => "ns",
+            Self::Caa => "caa",
+            Self::Any => "any",
+            Self::Dnskey => "dnskey",
+            Self::Nsec => "nsec",
+            Self::Rrsig => "rrsig",
+            Self::Other => "other",
+        }
+    }
+}
+
+/// One choice of regions in order, as an index of the answers of steered names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct AnswerId(pub u16);
+
+/// What follows the question of an answer, in wire format.
+///
+/// Names may be compressed against the question, whose name lies at offset 12, and against these bytes, of which the first lies at
+/// [`records_start`] of the name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Records {
+    /// Answer, authority and additional records, in this order, without OPT.
+    pub bytes: Vec<u8>,
+    /// Records of each section.
+    pub counts: SectionCounts,
+}
+
+/// Records of each section; OPT is not among them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SectionCounts {
+    /// Answer.
+    pub answers: u8,
+    /// Authority.
+    pub authority: u8,
+    /// Additional.
+    pub additional: u8,
+}
+
+/// What one question is answered with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// To a query without DO, or when the zone is not signed.
+    pub plain: Records,
+    /// To a query with DO; `None`: the slow path answers it.
+    pub signed: Option<Records>,
+}
+
+impl Answer {
+    /// Of a zone that is not signed: the same with and without DO.
+    #[must_use]
+    pub fn unsigned(records: Records) -> Self {
+        Self {
+            signed: Some(records.clone()),
+            plain: records,
+        }
+    }
+}
+
+/// What a name answers to one kind of type.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Says {
+    /// The same for everybody.
+    Fixed(Answer),
+    /// One answer for each [`AnswerId`], in their order.
+    Steered(Vec<Answer>),
+    /// The slow path knows.
+    Slow,
+}
+
+/// Where the first byte of [`Records`] lies in an answer to a question for `name`.
+#[must_use]
+pub const fn records_start(name: &[u8]) -> usize {
+    HEADER_BYTES + name.len() + QUESTION_TAIL_BYTES
+}
+
+/// Why answers cannot be held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RenderError {
+    /// More than [`NAMES_MAX`], [`ANSWERS_MAX`], [`RECORDS_BYTES_MAX`], or 4 GiB in all.
+    #[error("more answers than can be held")]
+    TooMany,
+    /// Not a lower-case name in wire format.
+    #[error("not a name")]
+    BadName,
+    /// The same name twice.
+    #[error("a name is given twice")]
+    Duplicate,
+    /// Steered names of one zone differ in how many answers they have.
+    #[error("steered names do not have the same number of answers")]
+    Uneven,
+}
+
+/// Gathers answers, then becomes [`Rendered`].
+#[derive(Debug)]
+pub struct RenderedBuilder {
+    rendered: Rendered,
+}
+
+/// Every answer of a zone. Immutable.
+#[derive(Debug)]
+pub struct Rendered {
+    zone: Box<[u8]>,
+    hasher: FixedState,
+    index: HashTable<u32>,
+    names: Vec<Name>,
+    steered: Vec<Body>,
+    answers: Option<u32>,
+    absent: Option<Body>,
+    bytes: Vec<u8>,
+}
+
+#[derive(Debug)]
+struct Name {
+    wire: Box<[u8]>,
+    slots: [Slot; Kind::ALL.len()],
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Slot {
+    Fixed(Body),
+    /// Index of the first of the answers.
+    Steered(u32),
+    Slow,
+}
+
+/// One answer in both forms.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Body {
+    pub(crate) plain: Span,
+    pub(crate) signed: Option<Span>,
+}
+
+/// A part of all bytes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Span {
+    pub(crate) start: u32,
+    pub(crate) len: u16,
+    pub(crate) counts: SectionCounts,
+}
+
+/// What a name in a question is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NameMatch {
+    /// One of the zone's, by index.
+    Known(u32),
+    /// Below the zone, but not there. The offset of the zone's name in it.
+    Absent {
+        /// Bytes in front of the zone's name.
+        zone_at: u8,
+    },
+    /// Not in the zone.
+    Foreign,
+}
+
+impl Span {
+    /// No records.
+    pub(crate) const EMPTY: Self = Self {
+        start: 0,
+        len: 0,
+        counts: SectionCounts {
+            answers: 0,
+            authority: 0,
+            additional: 0,
+        },
+    };
+}
+
+impl RenderedBuilder {
+    /// For the zone of this lower-case name in wire format. `seed` is random: it keys the hash of names.
+    ///
+    /// # Errors
+    /// The name is not one.
+    pub fn new(zone: &[u8], seed: u64) -> Result<Self, RenderError> {
+        if !is_wire_name(zone) {
+            return Err(RenderError::BadName);
+        }
+        Ok(Self {
+            rendered: Rendered {
+                zone: zone.into(),
+                hasher: FixedState::with_seed(seed),
+                index: HashTable::new(),
+                names: Vec::new(),
+                steered: Vec::new(),
+                answers: None,
+                absent: None,
+                bytes: Vec::new(),
+            },
+        })
+    }
+
+    /// Adds a name in lower-case wire format, also one without records of its own (an empty non-terminal). Kinds that are not
+    /// given are answered with `nodata`.
+    ///
+    /// # Errors
+    /// See [`RenderError`].
+    pub fn name(
+        &mut self,
+        name: &[u8],
+        nodata: Answer,
+        says: impl IntoIterator<Item = (Kind, Says)>,
+    ) -> Result<(), RenderError> {
+        if !is_wire_name(name) {
+            return Err(RenderError::BadName);
+        }
+        if self.rendered.position(name).is_some() {
+            return Err(RenderError::Duplicate);
+        }
+        let nodata = self.add(nodata)?;
+        let mut slots = [Slot::Fixed(nodata); Kind::ALL.len()];
+        for (kind, says) in says {
+            let slot = self.slot(says)?;
+            if let Some(cell) = slots.get_mut(kind as usize) {
+                *cell = slot;
+            }
+        }
+        let rendered = &mut self.rendered;
+        let index = fits(rendered.names.len(), NAMES_MAX)?;
+        rendered.names.push(Name {
+            wire: name.into(),
+            slots,
+        });
+        let Rendered { hasher, names, .. } = rendered;
+        let hash = |index: &u32| {
+            let name = usize::try_from(*index).ok().and_then(|at| names.get(at));
+            hasher.hash_one(name.map_or(&[][..], |name| &name.wire))
+        };
+        let key = hasher.hash_one(name);
+        rendered.index.insert_unique(key, index, hash);
+        Ok(())
+    }
+
+    /// The answer to names below the zone that are not there. Its first two bytes are a pointer to the zone's name in the
+    /// question and are set for each question; otherwise nothing in it may point into the question or beyond it.
+    ///
+    /// # Errors
+    /// See [`RenderError`].
+    pub fn absent(&mut self, nxdomain: Answer) -> Result<(), RenderError> {
+        self.rendered.absent = Some(self.add(nxdomain)?);
+        Ok(())
+    }
+
+    /// Done.
+    #[must_use]
+    pub fn build(self) -> Rendered {
+        self.rendered
+    }
+
+    fn slot(&mut self, says: Says) -> Result<Slot, RenderError> {
+        match says {
+            Says::Fixed(answer) => Ok(Slot::Fixed(self.add(answer)?)),
+            Says::Slow => Ok(Slot::Slow),
+            Says::Steered(answers) => {
+                let count = fits(answers.len(), ANSWERS_MAX)?;
+                if *self.rendered.answers.get_or_insert(count) != count {
+                    return Err(RenderError::Uneven);
+                }
+                let first = fits(self.rendered.steered.len(), usize::MAX)?;
+                for answer in answers {
+                    let body = self.add(answer)?;
+                    self.rendered.steered.push(body);
+                }
+                Ok(Slot::Steered(first))
+            }
+        }
+    }
+
+    fn add(&mut self, answer: Answer) -> Result<Body, RenderError> {
+        let same = answer.signed.as_ref() == Some(&answer.plain);
+        let plain = self.span(&answer.plain)?;
+        let signed = match answer.signed {
+            Some(_) if same => Some(plain),
+            Some(records) => Some(self.span(&records)?),
+            None => None,
+        };
+        Ok(Body { plain, signed })
+    }
+
+    fn span(&mut self, records: &Records) -> Result<Span, RenderError> {
+        let start = fits(self.rendered.bytes.len(), usize::MAX)?;
+        if records.bytes.len() > RECORDS_BYTES_MAX {
+            return Err(RenderError::TooMany);
+        }
+        let len = u16::try_from(records.bytes.len()).map_err(|_| RenderError::TooMany)?;
+        self.rendered.bytes.extend_from_slice(&records.bytes);
+        Ok(Span {
+            start,
+            len,
+            counts: records.counts,
+        })
+    }
+}
+
+impl Rendered {
+    /// Finds a lower-case name in wire format.
+    #[must_use]
+    pub fn find(&self, name: &[u8]) -> NameMatch {
+        match self.position(name) {
+            Some(index) => NameMatch::Known(index),
+            None => self.place(name),
+        }
+    }
+
+    /// How many answers steered names have.
+    #[must_use]
+    pub fn answers(&self) -> usize {
+        self.answers
+            .and_then(|count| usize::try_from(count).ok())
+            .unwrap_or(0)
+    }
+
+    /// Names there are.
+    #[must_use]
+    pub fn names(&self) -> usize {
+        self.names.len()
+    }
+
+    /// Bytes of all answers.
+    #[must_use]
+    pub fn bytes_len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    pub(crate) fn slot(&self, name: u32, kind: Kind) -> Option<Slot> {
+        let name = self.names.get(usize::try_from(name).ok()?)?;
+        name.slots.get(kind as usize).copied()
+    }
+
+    pub(crate) fn steered(&self, first: u32, answer: AnswerId) -> Option<Body> {
+        let at = usize::try_from(first).ok()? + usize::from(answer.0);
+        self.steered.get(at).copied()
+    }
+
+    pub(crate) const fn absent(&self) -> Option<Body> {
+        self.absent
+    }
+
+    pub(crate) fn records(&self, span: Span) -> &[u8] {
+        let start = usize::try_from(span.start).unwrap_or(usize::MAX);
+        let end = start.saturating_add(usize::from(span.len));
+        self.bytes.get(start..end).unwrap_or_default()
+    }
+
+    fn position(&self, name: &[u8]) -> Option<u32> {
+        let hash = self.hasher.hash_one(name);
+        let is_it = |index: &u32| {
+            let known = usize::try_from(*index)
+                .ok()
+                .and_then(|at| self.names.get(at));
+            known.is_some_and(|known| *known.wire == *name)
+        };
+        self.index.find(hash, is_it).copied()
+    }
+
+    /// Where an unknown name lies.
+    fn place(&self, name: &[u8]) -> NameMatch {
+        let mut rest = name;
+        while rest.len() > self.zone.len() {
+            let label = rest.first().map_or(0, |len| usize::from(*len));
+            rest = rest.get(label + 1..).unwrap_or_default();
+        }
+        match u8::try_from(name.len() - rest.len()) {
+            Ok(zone_at) if *rest == *self.zone => NameMatch::Absent { zone_at },
+            Ok(_) | Err(_) => NameMatch::Foreign,
+        }
+    }
+}
+
+fn fits(len: usize, max: usize) -> Result<u32, RenderError> {
+    match u32::try_from(len) {
+        Ok(len_u32) if len <= max => Ok(len_u32),
+        Ok(_) | Err(_) => Err(RenderError::TooMany),
+    }
+}
+
+fn is_wire_name(name: &[u8]) -> bool {
+    if name.len() > NAME_BYTES_MAX || name.iter().any(u8::is_ascii_uppercase) {
+        return false;
+    }
+    let mut rest = name;
+    while let Some((label, behind)) = rest.split_first() {
+        if *label == 0 {
+            return behind.is_empty();
+        }
+        match behind.get(usize::from(*label)..) {
+            Some(behind) if *label <= 63 => rest = behind,
+            Some(_) | None => return false,
+        }
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ZONE: &[u8] = b"\x02gb\x04test\x00";
+
+    fn records(fill: u8) -> Records {
+        Records {
+            bytes: vec![fill; 3],
+            counts: SectionCounts::default(),
+        }
+    }
+
+    fn answer(fill: u8) -> Answer {
+        Answer::unsigned(records(fill))
+    }
+
+    #[test]
+    fn names_are_known_absent_or_foreign() {
+        let mut builder = RenderedBuilder::new(ZONE, 7).unwrap();
+        builder.name(ZONE, answer(0), []).unwrap();
+        builder
+            .name(b"\x01a\x02gb\x04test\x00", answer(1), [])
+            .unwrap();
+        let rendered = builder.build();
+        let cases: [(&[u8], NameMatch); 9] = [
+            (ZONE, NameMatch::Known(0)),
+            (b"\x01a\x02gb\x04test\x00", NameMatch::Known(1)),
+            (b"\x01b\x02gb\x04test\x00", NameMatch::Absent { zone_at: 2 }),
+            (
+                b"\x01b\x01a\x02gb\x04test\x00",
+                NameMatch::Absent { zone_at: 4 },
+            ),
+            // The zone's bytes at the end, but not at the beginning of a label.
+            (b"\x03a\x02gb\x04test\x00", NameMatch::Foreign),
+            (b"\x01a\x02gc\x04test\x00", NameMatch::Foreign),
+            (b"\x04test\x00", NameMatch::Foreign),
+            (b"\x00", NameMatch::Foreign),
+            (b"", NameMatch::Foreign),
+        ];
+        for (name, expected) in cases {
+            assert_eq!(rendered.find(name), expected, "{name:?}");
+        }
+        assert_eq!(rendered.names(), 2);
+    }
+
+    #[test]
+    fn what_cannot_be_held_is_refused() {
+        let new = |zone: &[u8]| RenderedBuilder::new(zone, 1).err();
+        for zone in [
+            &b""[..],
+            b"\x02gb",
+            b"\x02GB\x00",
+            b"\x40a\x00",
+            b"\x01a\x00\x00",
+        ] {
+            assert_eq!(new(zone), Some(RenderError::BadName), "{zone:?}");
+        }
+        let mut builder = RenderedBuilder::new(ZONE, 1).unwrap();
+        let mut add = |name: &[u8], says| builder.name(name, answer(0), says).err();
+        assert_eq!(add(ZONE, vec![]), None);
+        assert_eq!(add(ZONE, vec![]), Some(RenderError::Duplicate));
+        assert_eq!(add(b"A", vec![]), Some(RenderError::BadName));
+        let steered = |count| vec![(Kind::A, Says::Steered(vec![answer(0); count]))];
+        assert_eq!(add(b"\x01a\x00", steered(3)), None);
+        assert_eq!(add(b"\x01b\x00", steered(2)), Some(RenderError::Uneven));
+        let mut long = answer(0);
+        long.plain.bytes = vec![0; RECORDS_BYTES_MAX + 1];
+        assert_eq!(builder.absent(long), Err(RenderError::TooMany));
+        assert_eq!(builder.build().answers(), 3);
+    }
+
+    #[test]
+    fn an_unsigned_zone_holds_its_bytes_once() {
+        let mut builder = RenderedBuilder::new(ZONE, 1).unwrap();
+        builder.name(ZONE, answer(9), []).unwrap();
+        let rendered = builder.build();
+        assert_eq!(rendered.bytes_len(), 3);
+        let Some(Slot::Fixed(body)) = rendered.slot(0, Kind::Other) else {
+            panic!("nodata");
+        };
+        assert_eq!(rendered.records(body.plain), [9; 3]);
+        assert_eq!(rendered.records(body.signed.unwrap()), [9; 3]);
+    }
+
+    #[test]
+    fn kinds_are_in_order_and_labelled_apart() {
+        for (index, kind) in Kind::ALL.into_iter().enumerate() {
+            assert_eq!(kind as usize, index);
+            let same = |other: &&Kind| other.as_str() == kind.as_str();
+            assert_eq!(Kind::ALL.iter().filter(same).count(), 1);
+        }
+    }
+}
