@@ -1,5 +1,7 @@
 //! Measured round trips, by group of clients: what the policy `measured` reads.
 
+pub mod gather;
+
 use std::collections::BTreeMap;
 
 use ipnet::IpNet;

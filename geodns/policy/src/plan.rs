@@ -5,6 +5,7 @@
 use topology::{Location, Steering, Topology};
 
 use crate::facts::{Country, Place, PlaceOf};
+use crate::live::Live;
 use crate::policy::distance;
 use crate::policy::rules::Rules;
 use crate::rendezvous::key_of;
@@ -151,6 +152,23 @@ impl Plan {
     #[must_use]
     pub const fn steering(&self) -> &Steering {
         &self.steering
+    }
+
+    /// From a PoP to a region it has links to, in milliseconds: as measured, or as planned.
+    pub(crate) fn backbone_ms(&self, pop: PopIx, region: RegionIx, live: &Live) -> Option<u16> {
+        let planned = self
+            .pop(pop)?
+            .backbone_ms
+            .get(usize::from(region.0))
+            .copied()??;
+        Some(live.backbone_ms(pop, region).unwrap_or(planned))
+    }
+
+    /// From a PoP to the nearest region it has links to, in milliseconds.
+    pub(crate) fn backbone_least_ms(&self, pop: PopIx, live: &Live) -> u16 {
+        let regions = self.regions();
+        let ways = regions.filter_map(|region| self.backbone_ms(pop, region, live));
+        ways.min().unwrap_or_default()
     }
 
     pub(crate) fn region(&self, ix: RegionIx) -> Option<&RegionPlan> {

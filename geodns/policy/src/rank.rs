@@ -140,15 +140,15 @@ pub fn cost_of(class: &Class, snapshot: &Snapshot, pop: PopIx) -> (u16, Evidence
     }
 }
 
-/// A cost as rankings carry it. Steps grow with the cost, so that clients far away need not differ: 1 ms below 25 ms, then 4 %.
+/// A cost as rankings carry it: steps grow with the cost (2 to 4 %), so that clients far away need not differ.
 #[must_use]
 pub const fn quantise(ms: u16) -> u16 {
     let step = match ms {
-        0..25 => 1,
-        25..50 => 2,
-        50..100 => 4,
-        100..200 => 8,
-        200..=u16::MAX => 16,
+        0..50 => 1,
+        50..100 => 2,
+        100..200 => 4,
+        200..400 => 8,
+        400..=u16::MAX => 16,
     };
     (ms / step).saturating_mul(step)
 }

@@ -166,8 +166,7 @@ fn pop_candidate(ranking: &Ranking, ix: PopIx, region: RegionIx, snapshot: &Snap
     let constants = &snapshot.plan.steering.load;
     let pop = snapshot.plan.pop(ix);
     let weight = pop.map_or(0, |pop| pop.weight);
-    let planned = pop.and_then(|pop| pop.backbone_ms.get(usize::from(region.0)).copied());
-    let measured = snapshot.live.backbone_ms(ix, region);
+    let backbone_ms = snapshot.plan.backbone_ms(ix, region, &snapshot.live);
     let client_ms = ranking.rtt_ms.get(usize::from(ix.0)).copied();
     Candidate {
         index: ix.0,
@@ -175,7 +174,7 @@ fn pop_candidate(ranking: &Ranking, ix: PopIx, region: RegionIx, snapshot: &Snap
         tier: tier(&ranking.pops_first, &ranking.pops_last, &ix, weight),
         cost: Cost {
             client_ms: u32::from(client_ms.unwrap_or_default()),
-            backbone_ms: u32::from(measured.or_else(|| planned.flatten()).unwrap_or_default()),
+            backbone_ms: u32::from(backbone_ms.unwrap_or_default()),
             pop_load_ms: load::penalty_ms(condition.load_percent, constants),
             region_load_ms: 0,
         },
