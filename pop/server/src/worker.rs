@@ -12,6 +12,7 @@
 
 mod recover;
 mod report;
+mod timers;
 
 use std::os::fd::AsFd as _;
 use std::sync::Arc;
@@ -27,7 +28,7 @@ use runtime::pace::Pace;
 use runtime::poll::{Ready, Waker};
 use runtime::random;
 use runtime::udp::{BindOptions, GRO_SLOT_BYTES, RecvBatch, UdpSocket, send_segments};
-use runtime::watch::{Heart, IDLE_TURN_MAX};
+use runtime::watch::Heart;
 use topology::Pop;
 use wire::hint::Minute;
 use wire::reassembly::Reassembler;
@@ -41,6 +42,7 @@ use crate::metrics::Metrics;
 use crate::regions::{Plan, Regions};
 use crate::state::Board;
 use crate::uplink::{UplinkPath, WorkerTotals};
+use crate::worker::timers::Timers;
 
 /// Places in a wait: the waker, the backbone socket, and from there on the ingress sockets in their order.
 const WAKER: usize = 0;
@@ -323,16 +325,25 @@ impl Worker {
 
     fn timers(&mut self, at: Now) {
         let due = |timeout: Option<Instant>| timeout.is_some_and(|due| due <= at.instant);
-        if due(self.links.poll_timeout()) {
+        let timers = self.poll_timers();
+        if due(timers.links) {
             self.links.handle_timeout(at.instant);
         }
-        if due(self.flows.poll_timeout()) {
+        if due(timers.flows) {
             self.flows.handle_timeout(at);
         }
-        if due(self.regions.poll_timeout()) {
+        if due(timers.regions) {
             self.regions.handle_timeout(at.instant);
         }
         self.take_events(at.instant);
+    }
+
+    fn poll_timers(&self) -> Timers {
+        Timers {
+            links: self.links.poll_timeout(),
+            flows: self.flows.poll_timeout(),
+            regions: self.regions.poll_timeout(),
+        }
     }
 
     fn take_events(&mut self, now: Instant) {
@@ -354,15 +365,11 @@ impl Worker {
 
     /// Waits until there is something to do, and says where.
     fn wait(&mut self, began: Instant) -> Ready {
-        let timers = [self.links.poll_timeout(), self.flows.poll_timeout()];
-        let deadline = match self.shutdown.state() {
+        let end = match self.shutdown.state() {
             State::Draining { deadline } => Some(deadline.min(Drain::idle_at(self.last_forwarded))),
             State::Running | State::Stopped => None,
         };
-        let next = timers.into_iter().flatten().chain(deadline).min();
-        let timeout = next.map_or(IDLE_TURN_MAX, |next| {
-            next.saturating_duration_since(began).min(IDLE_TURN_MAX)
-        });
+        let timeout = self.poll_timers().rest(end, began);
         let own = [self.waker.as_fd(), self.backbone.as_fd()];
         let mut fds = [self.waker.as_fd(); runtime::poll::FDS_MAX];
         let sockets = self.ingress.sockets().map(UdpSocket::as_fd);
