@@ -23,10 +23,12 @@ mod queues;
 mod status;
 mod task;
 
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
 
 use runtime::node::{Config, NodeContext};
 use runtime::poll::Waker;
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use topology::Pop;
 
@@ -37,10 +39,15 @@ use crate::flow_cache::queues::Queues;
 use crate::flow_cache::task::Task;
 use runtime::random;
 
+/// How long a PoP that stops waits for what is still to be written.
+const FLUSH_MAX: Duration = Duration::from_secs(1);
+
 /// The flow cache of a PoP, from start to stop.
 pub(crate) struct FlowCache {
     queues: Arc<Queues>,
     status: Arc<Status>,
+    stop: watch::Sender<bool>,
+    ended: mpsc::Receiver<()>,
     task: JoinHandle<()>,
 }
 
@@ -60,17 +67,25 @@ impl FlowCache {
         let (queues, bell) = Queues::new(pop.workers)?;
         let queues = Arc::new(queues);
         let status = Arc::new(Status::new(group));
+        let (stop, stopped) = watch::channel(false);
         let task = Task::new(
             context,
             (group, pop),
             Arc::clone(&queues),
             Arc::clone(&status),
-            random::number()?,
+            (random::number()?, stopped),
         );
-        let task = context.control.spawn(task.run(bell));
+        let (tell, ended) = mpsc::sync_channel(1);
+        let task = context.control.spawn(async move {
+            task.run(bell).await;
+            // Nobody listens when it did not end in time.
+            let _ = tell.try_send(());
+        });
         Ok(Some(Self {
             queues,
             status,
+            stop,
+            ended,
             task,
         }))
     }
@@ -88,7 +103,12 @@ impl FlowCache {
 }
 
 impl Drop for FlowCache {
+    /// Lets the task write what workers have said, for [`FLUSH_MAX`] at most. Blocks: not inside a task.
     fn drop(&mut self) {
+        self.stop.send_replace(true);
+        if self.ended.recv_timeout(FLUSH_MAX).is_err() {
+            tracing::warn!("the flow cache was not told all that was left to say");
+        }
         self.task.abort();
     }
 }

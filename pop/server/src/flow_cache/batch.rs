@@ -50,7 +50,7 @@ pub(crate) async fn look_up(
             });
             each.collect()
         }
-        Err(_) => unavailable(asks, Outcome::Timeout),
+        Err(trouble) => unavailable(asks, Outcome::of_batch(*trouble)),
     };
     Looked {
         answers,
@@ -108,14 +108,12 @@ pub(crate) async fn write(
         let said = said.get(span).unwrap_or_default();
         outcomes.push((*write, outcome_of(said)));
         if write.what == What::Forget {
-            let names_owner = |index: usize| match said.get(index) {
-                Some(Ok(Value::BulkString(value))) => {
-                    matches!(entries.open(write.place, value, now), Found::Record(record) if record.owner == write.owner)
-                }
-                Some(_) | None => false,
-            };
+            let values: Vec<_> = said
+                .iter()
+                .map(|said| value_of(&entries, write, said, now))
+                .collect();
             let from = deletions.len();
-            deletions.extend(entries.deletions(write.place, names_owner));
+            deletions.extend(entries.deletions(write.place, &values));
             deleting.push((outcomes.len() - 1, from..deletions.len()));
         }
     }
@@ -128,6 +126,17 @@ pub(crate) async fn write(
     Written {
         outcomes,
         result: Ok(()),
+    }
+}
+
+/// The value that was read, if it names the owner that is to be forgotten.
+fn value_of<'a>(entries: &Entries, write: &Write, said: &'a Said, now: Minute) -> Option<&'a [u8]> {
+    let Ok(Value::BulkString(value)) = said else {
+        return None;
+    };
+    match entries.open(write.place, value, now) {
+        Found::Record(record) if record.owner == write.owner => Some(value),
+        Found::Record(_) | Found::Bad | Found::Nothing => None,
     }
 }
 
@@ -183,7 +192,7 @@ fn failed(writes: Vec<Write>, trouble: Trouble) -> Written {
     Written {
         outcomes: writes
             .into_iter()
-            .map(|write| (write, Outcome::Timeout))
+            .map(|write| (write, Outcome::of_batch(trouble)))
             .collect(),
         result: Err(trouble),
     }
@@ -200,15 +209,25 @@ pub(crate) async fn ping(mut connection: Connection) -> Written {
 }
 
 #[cfg(test)]
+#[path = "../../tests/pop/redis_server.rs"]
+mod redis_server;
+
+#[cfg(test)]
 mod tests {
+    use std::io::{Read as _, Write as _};
+    use std::net::{SocketAddr, TcpStream};
+    use std::sync::Arc;
+
+    use super::redis_server::RedisServer;
     use super::*;
     use crate::flow_cache::queues::Place;
     use runtime::redis_client::Refusal;
+    use wire::flow_record::VALUE_LEN;
+    use wire::hint::{KeyId, KeyRing};
     use wire::{ClientAddr, Owner, RegionId, TransceiverId};
 
-    #[test]
-    fn a_refused_deletion_is_no_success() {
-        let write = |what| Write {
+    fn write(what: What) -> Write {
+        Write {
             what,
             place: Place {
                 client: ClientAddr::new(([192, 0, 2, 1], 9).into()),
@@ -219,7 +238,55 @@ mod tests {
                 transceiver: TransceiverId(1),
             },
             said: clock::now(),
+        }
+    }
+
+    #[test]
+    fn what_became_of_a_failed_batch_is_said_as_it_is() {
+        let became = |trouble| failed(vec![write(What::Forget)], trouble).outcomes[0].1;
+        assert_eq!(became(Trouble::Timeout), Outcome::Timeout);
+        assert_eq!(became(Trouble::Closed), Outcome::Refused(Refusal::Lost));
+        assert_eq!(became(Trouble::Auth), Outcome::Refused(Refusal::Denied));
+        for trouble in Trouble::ALL {
+            assert!(became(trouble).may_be_undone(), "{trouble:?}");
+        }
+    }
+
+    /// Between the read and the deletion another PoP stores the next session of this client.
+    #[test]
+    fn only_what_was_read_is_deleted() {
+        let redis = RedisServer::start(&[]);
+        let url = redis.url();
+        let address = url.strip_prefix("redis://").unwrap();
+        let mut stream = TcpStream::connect(address).unwrap();
+        let mut run = |command: Option<&Cmd>| {
+            let command = command.unwrap().get_packed_command();
+            stream.write_all(&command).unwrap();
+            let mut answer = vec![0; 1024];
+            let len = stream.read(&mut answer).unwrap();
+            answer.truncate(len);
+            answer
         };
+        let ingress = SocketAddr::from(([192, 0, 2, 9], 3478));
+        let keys = KeyRing::single(KeyId::new(1).unwrap(), [7; 16]);
+        let entries = Entries::of(Arc::new(keys), &[ingress], Duration::from_secs(60));
+        let Write { place, owner, .. } = write(What::Forget);
+        let next = Owner {
+            transceiver: TransceiverId(2),
+            ..owner
+        };
+        for (stored, left) in [(owner, "0"), (next, "1")] {
+            run(entries.store(place, owner).as_ref());
+            let read = run(entries.reads(place).first());
+            let value = read.strip_prefix(b"$17\r\n").unwrap().get(..VALUE_LEN);
+            run(entries.store(place, stored).as_ref());
+            run(entries.deletions(place, &[value]).first());
+            assert_eq!(redis.cli(&["DBSIZE"]).trim(), left);
+        }
+    }
+
+    #[test]
+    fn a_refused_deletion_is_no_success() {
         let mut outcomes = vec![
             (write(What::Store), Outcome::Ok),
             (write(What::Forget), Outcome::Ok),

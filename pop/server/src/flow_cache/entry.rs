@@ -5,7 +5,8 @@
 //! value  17 bytes, sealed (wire::flow_record)
 //! ```
 //!
-//! Values are read with GETRANGE: whatever somebody put under the key, no more than a value and one byte comes back.
+//! Values are read with GETRANGE: whatever somebody put under the key, no more than a value and one byte comes back. An entry is
+//! deleted by a script that compares first: what another PoP has stored since it was read stays.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -23,6 +24,9 @@ use crate::flow_cache::queues::Place;
 
 /// What every key begins with; an ACL names it.
 pub(crate) const PREFIX: &[u8] = b"firsthop:flow:";
+/// Deletes a key whose value is the one given. It runs as one step, so no store comes between.
+const DELETE_IF_SAME: &str = "if redis.call('GETRANGE', KEYS[1], 0, ARGV[2]) == ARGV[1] then \
+    return redis.call('DEL', KEYS[1]) end return 0";
 /// A value says when it was written; clocks of PoPs may differ by so much.
 const SKEW_MIN: i16 = 10;
 
@@ -45,8 +49,13 @@ pub(crate) enum Found {
 
 impl Entries {
     pub(crate) fn new(config: &ConfigHandle, ingress: &[SocketAddr], ttl: Duration) -> Self {
+        let keys = Arc::clone(&config.load().credentials.hint_keys);
+        Self::of(keys, ingress, ttl)
+    }
+
+    pub(crate) fn of(keys: Arc<KeyRing>, ingress: &[SocketAddr], ttl: Duration) -> Self {
         Self {
-            keys: Arc::clone(&config.load().credentials.hint_keys),
+            keys,
             ingress: ingress.into(),
             ttl,
         }
@@ -76,19 +85,19 @@ impl Entries {
         self.keys.flow_lookups(flow).map(read).collect()
     }
 
-    /// One deletion for each of the live keys that `which` names by its place in [`Self::reads`].
-    pub(crate) fn deletions(&self, place: Place, which: impl Fn(usize) -> bool) -> Vec<Cmd> {
+    /// Deletes what the live keys hold where it still is what was read: `values` in the order of [`Self::reads`], `None` for what is to stay.
+    pub(crate) fn deletions(&self, place: Place, values: &[Option<&[u8]>]) -> Vec<Cmd> {
         let Some(flow) = self.flow(place) else {
             return Vec::new();
         };
-        let keys = self.keys.flow_lookups(flow).enumerate();
-        keys.filter(|(index, _)| which(*index))
-            .map(|(_, key)| {
-                let mut cmd = cmd("DEL");
-                cmd.arg(name(key));
-                cmd
-            })
-            .collect()
+        let keys = self.keys.flow_lookups(flow).zip(values);
+        keys.filter_map(|(key, value)| {
+            let mut cmd = cmd("EVAL");
+            cmd.arg(DELETE_IF_SAME).arg(1).arg(name(key));
+            cmd.arg((*value)?).arg(VALUE_LEN);
+            Some(cmd)
+        })
+        .collect()
     }
 
     pub(crate) fn store(&self, place: Place, owner: Owner) -> Option<Cmd> {

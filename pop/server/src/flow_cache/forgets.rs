@@ -68,6 +68,12 @@ impl Forgets {
         None
     }
 
+    /// None of them will be done.
+    pub(crate) fn give_up(&mut self) {
+        self.lost += u64::try_from(self.waiting.len()).unwrap_or(u64::MAX);
+        self.waiting.clear();
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.waiting.len()
     }
@@ -113,6 +119,8 @@ mod tests {
         forgets.keep(forget(7, start));
         assert_eq!((forgets.len(), forgets.lost), (FORGETS_MAX, 1));
         assert_eq!(forgets.next(start).unwrap().place.client.port(), 1);
+        forgets.give_up();
+        assert_eq!((forgets.len(), forgets.lost), (0, FORGETS_MAX as u64));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! What became of an operation, as a closed list, and when Redis has been silent often enough to stop asking.
 
-use runtime::redis_client::Refusal;
+use runtime::redis_client::{Refusal, Trouble};
 
 /// What became of one operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,6 +48,17 @@ impl Outcome {
 }
 
 impl Outcome {
+    /// What becomes of every operation of a batch that met this.
+    pub(crate) const fn of_batch(trouble: Trouble) -> Self {
+        match trouble {
+            Trouble::Timeout | Trouble::Slow => Self::Timeout,
+            Trouble::Refused | Trouble::Tls | Trouble::Closed => Self::Refused(Refusal::Lost),
+            Trouble::Auth => Self::Refused(Refusal::Denied),
+            Trouble::ReadOnly => Self::Refused(Refusal::ReadOnly),
+            Trouble::Unfit => Self::Refused(Refusal::Other),
+        }
+    }
+
     /// Whether an entry that was to be deleted may still be there.
     pub(crate) const fn may_be_undone(self) -> bool {
         match self {

@@ -29,6 +29,7 @@ pub(crate) struct Metrics {
     states: [Gauge; 3],
     troubles: [Counter; 8],
     connects: Counter,
+    panics: Counter,
     lookups: [Counter; 10],
     stores: [Counter; 10],
     forgets: [Counter; 10],
@@ -73,6 +74,12 @@ impl Metrics {
                 "Connections to Redis that were made.",
                 &[],
             ),
+            panics: registry.counter(
+                "pop.flow_cache.panics",
+                "{panic}",
+                "Panics of the task that speaks to Redis: bugs; it has begun again.",
+                &[],
+            ),
             lookups: operations("lookup"),
             stores: operations("store"),
             forgets: operations("forget"),
@@ -108,6 +115,10 @@ impl Metrics {
         for (counter, _) in found.filter(|(_, trouble)| *trouble == of) {
             counter.add(1);
         }
+    }
+
+    pub(crate) fn panicked(&self) {
+        self.panics.add(1);
     }
 
     pub(crate) fn lookup(&self, outcome: Outcome) {

@@ -2,7 +2,6 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use runtime::redis_client::Trouble;
 use serde::Serialize;
 use topology::FailoverGroup;
 
@@ -66,10 +65,14 @@ impl Status {
             .clone()
     }
 
-    pub(crate) fn set(&self, state: State, failure: Option<Trouble>, forgets_waiting: usize) {
+    pub(crate) fn set(&self, state: State, failure: Option<&'static str>) {
         let mut view = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         view.state = state;
-        view.last_failure = failure.map(Trouble::as_str).or(view.last_failure);
+        view.last_failure = failure.or(view.last_failure);
+    }
+
+    pub(crate) fn set_forgets_waiting(&self, forgets_waiting: usize) {
+        let mut view = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         view.forgets_waiting = forgets_waiting;
     }
 }

@@ -8,10 +8,14 @@
 //!    └──────────────────────────────────────────────────────────────────────────┘
 //!   down: waits (backoff with jitter), then tries the next server; for ever
 //! ```
+//!
+//! When the PoP stops, what workers have said by then is written first. A panic is told and counted like a lost connection, and the task
+//! goes on with what was still to be forgotten.
 
 use std::collections::HashSet;
 use std::future::Future;
 use std::os::unix::net::UnixStream;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -22,6 +26,7 @@ use pop_proto::Answer;
 use runtime::clock;
 use runtime::node::{ConfigHandle, NodeContext};
 use runtime::redis_client::{Backoff, Connection, Refusal, Servers, Trouble};
+use tokio::sync::watch;
 use topology::{FailoverGroup, Pop};
 
 use crate::flow_cache::batch::{self, LOOKUPS_MAX, Looked, WRITES_MAX, Written};
@@ -38,6 +43,8 @@ const BACKOFF_LONGEST: Duration = Duration::from_secs(5);
 const LOOKUPS_IN_FLIGHT_MAX: usize = 8;
 /// A connection that nothing was written to for so long is asked whether it is still there.
 const QUIET_MAX: Duration = Duration::from_secs(1);
+/// After a panic, nothing is done for so long.
+const PANIC_PAUSE: Duration = Duration::from_secs(1);
 
 /// See the module head.
 pub(crate) struct Task {
@@ -57,6 +64,8 @@ pub(crate) struct Task {
     turn: usize,
     /// A write that begins the next batch, because its flow is in this one.
     held_back: Option<Write>,
+    /// Becomes true, or loses its sender, when the PoP stops.
+    stop: watch::Receiver<bool>,
 }
 
 impl Task {
@@ -65,7 +74,7 @@ impl Task {
         (group, pop): (&FailoverGroup, &Pop),
         queues: Arc<Queues>,
         status: Arc<Status>,
-        seed: u64,
+        (seed, stop): (u64, watch::Receiver<bool>),
     ) -> Self {
         let ttl = Duration::from_secs(group.ttl_s.into());
         Self {
@@ -82,10 +91,11 @@ impl Task {
             logged: None,
             turn: 0,
             held_back: None,
+            stop,
         }
     }
 
-    /// Until it is aborted.
+    /// Until the PoP stops.
     pub(crate) async fn run(mut self, bell: UnixStream) {
         let bell = match Bell::new(bell) {
             Ok(bell) => bell,
@@ -95,31 +105,70 @@ impl Task {
             }
         };
         self.show(State::Down, None);
+        while caught(self.connect_and_serve(&bell)).await.is_err() {
+            self.metrics.panicked();
+            self.show(State::Down, Some("panicked"));
+            tokio::time::sleep(PANIC_PAUSE).await;
+        }
+        self.give_up();
+    }
+
+    async fn connect_and_serve(&mut self, bell: &Bell) {
+        let mut stopped = self.stop.clone();
         let mut first = true;
-        loop {
+        while !self.stops() {
             let config = self.config.load();
             let (group, turn) = (self.group.clone(), self.turn);
             let lookup_max = self.lookup_max;
-            let opening = async move {
+            let opening = until(&mut stopped, async move {
                 Connection::open(Servers::from(&group), turn, &config.credentials, lookup_max).await
-            };
+            });
             let opened = if std::mem::take(&mut first) {
-                self.begin(&bell, opening).await
+                self.begin(bell, opening).await
             } else {
-                self.offline(&bell, opening).await
+                self.offline(bell, opening).await
             };
             let (served, trouble) = match opened {
-                Ok(connection) => self.use_connection(&bell, connection).await,
-                Err(trouble) => (Duration::ZERO, trouble),
+                Some(Ok(connection)) => match self.use_connection(bell, connection).await {
+                    (served, Some(trouble)) => (served, trouble),
+                    (_, None) => return,
+                },
+                Some(Err(trouble)) => (Duration::ZERO, trouble),
+                None => return,
             };
             self.turn = self.turn.wrapping_add(1);
             self.went_down(trouble);
             let wait = tokio::time::sleep(self.backoff.wait(served));
-            self.offline(&bell, wait).await;
+            self.offline(bell, until(&mut stopped, wait)).await;
         }
     }
 
-    async fn use_connection(&mut self, bell: &Bell, connection: Connection) -> (Duration, Trouble) {
+    /// Whether the PoP stops.
+    fn stops(&self) -> bool {
+        *self.stop.borrow() || self.stop.has_changed().is_err()
+    }
+
+    /// Counts what was not written before the end.
+    fn give_up(&mut self) {
+        self.refuse_queued();
+        self.forgets.give_up();
+        self.show_forgets();
+        if self.forgets.lost > 0 {
+            let (group, entries) = (&self.group.name, self.forgets.lost);
+            tracing::warn!(
+                group,
+                entries,
+                "entries of ended sessions stay in the flow cache until they expire"
+            );
+        }
+    }
+
+    /// How long it served, and why no longer; without a reason when the PoP stops and all is written.
+    async fn use_connection(
+        &mut self,
+        bell: &Bell,
+        connection: Connection,
+    ) -> (Duration, Option<Trouble>) {
         self.show(State::CatchingUp, None);
         let since = clock::now();
         self.forgets.try_all();
@@ -128,7 +177,7 @@ impl Task {
             let writing = batch::write(connection.clone(), entries, batch);
             let written = self.offline(bell, writing).await;
             if let Err(trouble) = self.written(written) {
-                return (Duration::ZERO, trouble);
+                return (Duration::ZERO, Some(trouble));
             }
         }
         self.show(State::Up, None);
@@ -179,10 +228,12 @@ impl Task {
                 What::Forget => self.forgets.keep(write),
             }
         }
-        self.metrics.forgets(self.forgets.len(), self.forgets.lost);
+        self.show_forgets();
     }
 
-    async fn serve(&mut self, bell: &Bell, connection: Connection) -> Trouble {
+    /// Until there is trouble; without any when the PoP stops and all is written.
+    async fn serve(&mut self, bell: &Bell, connection: Connection) -> Option<Trouble> {
+        let mut stopped = self.stop.clone();
         let queues = Arc::clone(&self.queues);
         let mut health = Health::default();
         let mut lookups: Lookups = FuturesUnordered::new();
@@ -202,21 +253,26 @@ impl Task {
             }
             let (more_asks, more_writes) =
                 (lookups.len() < LOOKUPS_IN_FLIGHT_MAX, writing.is_none());
+            let stops = self.stops();
+            if stops && more_writes {
+                break None;
+            }
             tokio::select! {
                 Some(looked) = lookups.next() => {
                     if let Some(trouble) = self.looked(&mut health, looked) {
-                        break trouble;
+                        break Some(trouble);
                     }
                 }
                 written = finished(&mut writing) => {
                     writing = None;
                     quiet_since = clock::now();
                     if let Err(trouble) = self.written(written) {
-                        break trouble;
+                        break Some(trouble);
                     }
                 }
                 () = bell.rings(&queues, more_asks, more_writes) => {}
                 () = tokio::time::sleep(QUIET_MAX), if more_writes => {}
+                () = told_to_stop(&mut stopped), if !stops => {}
             }
         };
         self.finish(bell, lookups, writing).await;
@@ -261,7 +317,7 @@ impl Task {
         let batch: Vec<Write> = std::iter::from_fn(|| forgets.next(now))
             .take(WRITES_MAX)
             .collect();
-        self.metrics.forgets(self.forgets.len(), self.forgets.lost);
+        self.show_forgets();
         (!batch.is_empty()).then_some(batch)
     }
 
@@ -310,7 +366,7 @@ impl Task {
                 result = Err(Trouble::ReadOnly);
             }
         }
-        self.metrics.forgets(self.forgets.len(), self.forgets.lost);
+        self.show_forgets();
         result
     }
 
@@ -326,14 +382,20 @@ impl Task {
         }
     }
 
-    fn show(&self, state: State, trouble: Option<Trouble>) {
+    fn show_forgets(&self) {
+        let waiting = self.forgets.len();
+        self.metrics.forgets(waiting, self.forgets.lost);
+        self.status.set_forgets_waiting(waiting);
+    }
+
+    fn show(&self, state: State, failure: Option<&'static str>) {
         self.metrics.state(state);
-        self.status.set(state, trouble, self.forgets.len());
+        self.status.set(state, failure);
     }
 
     fn went_down(&mut self, trouble: Trouble) {
         self.metrics.trouble(trouble);
-        self.show(State::Down, Some(trouble));
+        self.show(State::Down, Some(trouble.as_str()));
         // A cause is told once: the metrics say how often.
         if self.logged != Some(trouble) {
             self.logged = Some(trouble);
@@ -350,10 +412,51 @@ impl Task {
 type Lookups = FuturesUnordered<BoxFuture<'static, Looked>>;
 type Writing = BoxFuture<'static, Written>;
 
+/// Why a future came to nothing.
+struct Panicked;
+
+/// Runs `work`; a panic in it ends it and nothing else. What it borrows is sound afterwards: queues, counters, and deletions in a list.
+async fn caught<T>(work: impl Future<Output = T>) -> Result<T, Panicked> {
+    AssertUnwindSafe(work).catch_unwind().await.map_err(|_| {
+        tracing::error!("the flow cache's task has panicked: it begins again");
+        Panicked
+    })
+}
+
+/// `work`, unless the PoP stops before it is done.
+async fn until<T>(stop: &mut watch::Receiver<bool>, work: impl Future<Output = T>) -> Option<T> {
+    tokio::select! {
+        biased;
+        () = told_to_stop(stop) => None,
+        done = work => Some(done),
+    }
+}
+
+async fn told_to_stop(stop: &mut watch::Receiver<bool>) {
+    // Nobody is left to say so: that is the same.
+    let _ = stop.wait_for(|stops| *stops).await;
+}
+
 /// The batch under way; never when there is none.
 async fn finished(writing: &mut Option<Writing>) -> Written {
     match writing {
         Some(writing) => writing.await,
         None => std::future::pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_panic_is_noticed_and_ends_nothing_else() {
+        let mut turns = 0;
+        let mut turn = async || {
+            turns += 1;
+            assert!(turns > 1, "a bug");
+        };
+        assert!(caught(turn()).await.is_err());
+        assert!(caught(turn()).await.is_ok());
     }
 }

@@ -115,6 +115,40 @@ fn the_mapping_of_a_dead_session_does_not_come_back() {
     assert!(world.relays.iter().all(|relay| relay.records.is_empty()));
 }
 
+/// Redis writes nothing for a moment, so the deletion is still under way when the PoP is told to stop.
+#[test]
+fn what_was_to_be_forgotten_when_the_pop_stops_is_forgotten() {
+    let redis = RedisServer::start(&[]);
+    let mut world = world(41, &redis);
+    until_up(&mut world);
+    let (_, header) = world.committed(KEYS);
+    world.until("stored", |_| redis.cli(&["DBSIZE"]).trim() == "1");
+    redis.cli(&["CLIENT", "PAUSE", "600", "WRITE"]);
+    world.down(0, &header, b"");
+    world.until("ended", |world| {
+        world.get("/state").1.contains("\"flows_ended\":1")
+    });
+    world.stop();
+    assert_eq!(redis.cli(&["DBSIZE"]).trim(), "0");
+}
+
+#[test]
+fn what_redis_does_not_forget_is_shown_while_it_is_in_use() {
+    let redis = RedisServer::start(&[]);
+    acl(&redis, "+set +getrange");
+    let user = [("redis.user", "pops"), ("redis.password", "secret")];
+    let mut world = World::with_cache(42, &group(&[redis.url()]), &user);
+    until_up(&mut world);
+    let (_, header) = world.committed(KEYS);
+    until_done(&mut world, "store", "ok");
+    world.down(0, &header, b"");
+    world.until("shown", |world| {
+        world.get("/state").1.contains("\"forgets_waiting\":1")
+    });
+    until_done(&mut world, "forget", "denied");
+    assert!(is_up(&world));
+}
+
 /// A transceiver that stops ends all its sessions at once.
 #[test]
 fn thousands_of_sessions_that_end_together_are_all_forgotten() {
@@ -247,10 +281,9 @@ fn garbage_under_our_keys_is_no_owner() {
     talk(&mut world, &call);
 }
 
-const ACL: &str = "on >secret ~firsthop:flow:* -@all +set +getrange +del +ping +cluster|slots";
-
-fn acl(redis: &RedisServer) {
-    let rules: Vec<&str> = ACL.split(' ').collect();
+fn acl(redis: &RedisServer, commands: &str) {
+    let rules = format!("on >secret ~firsthop:flow:* -@all {commands} +ping +cluster|slots");
+    let rules: Vec<&str> = rules.split(' ').collect();
     let set = [&["ACL", "SETUSER", "pops"], rules.as_slice()].concat();
     assert_eq!(redis.cli(&set).trim(), "OK");
     assert_eq!(
@@ -264,7 +297,7 @@ fn acl(redis: &RedisServer) {
 #[test]
 fn a_user_limited_to_what_is_used_is_enough_and_a_wrong_password_is_seen() {
     let redis = RedisServer::start(&[]);
-    acl(&redis);
+    acl(&redis, "+set +getrange +del +eval");
     let user = [("redis.user", "pops"), ("redis.password", "wrong")];
     let mut world = World::with_cache(37, &group(&[redis.url()]), &user);
     until_down(&mut world, "auth");

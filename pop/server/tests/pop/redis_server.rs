@@ -3,7 +3,9 @@
 use std::net::{TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use runtime::clock;
 
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -66,9 +68,9 @@ impl RedisServer {
             .spawn()
             .expect("redis-server is installed");
         self.child = Some(child);
-        let end = Instant::now() + PATIENCE;
+        let end = clock::now() + PATIENCE;
         while TcpStream::connect(("127.0.0.1", self.port)).is_err() {
-            assert!(Instant::now() < end, "redis-server listens");
+            assert!(clock::now() < end, "redis-server listens");
             std::thread::sleep(Duration::from_millis(10));
         }
     }
