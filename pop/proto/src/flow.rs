@@ -64,20 +64,73 @@ pub(crate) enum State {
     Committed {
         /// When the flow cache is to be told next.
         store_due: Tick,
+        /// Which session of its owner it is.
+        claim: Claim,
     },
     /// Its owner said that the session is over. Nothing passes; what that owner still has under way makes no flow.
-    Ended,
+    Ended {
+        /// Another session of that owner was claimed before: the owner's answer to the claim brings the flow back.
+        claimed: bool,
+    },
 }
 
 impl State {
     /// Its owner has just answered; the flow cache does not know.
-    pub(crate) const COMMITTED: Self = Self::Committed { store_due: Tick(0) };
+    pub(crate) const COMMITTED: Self = Self::committed(Claim::NONE);
+
+    const fn committed(claim: Claim) -> Self {
+        Self::Committed {
+            store_due: Tick(0),
+            claim,
+        }
+    }
 
     /// Whether packets other than Binding requests pass.
     pub(crate) const fn passes(self) -> bool {
         match self {
             Self::Recovered | Self::Committed { .. } => true,
-            Self::Tentative { .. } | Self::Ended => false,
+            Self::Tentative { .. } | Self::Ended { .. } => false,
+        }
+    }
+
+    pub(crate) const fn is_ended(self) -> bool {
+        matches!(self, Self::Ended { .. })
+    }
+}
+
+/// Which hint the checks of a committed flow bear. A client that begins another session with the same owner from the same
+/// address checks with another one, and the end of its former session may arrive between that check and its answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Claim {
+    /// The hint, as far as these bits tell; 0: none was seen yet.
+    hint: u16,
+    /// Its owner has not answered since it was first seen.
+    unanswered: bool,
+}
+
+impl Claim {
+    pub(crate) const NONE: Self = Self {
+        hint: 0,
+        unanswered: false,
+    };
+
+    const fn of(hint: u32) -> Self {
+        Self {
+            hint: Self::bits(hint),
+            unanswered: false,
+        }
+    }
+
+    const fn bits(hint: u32) -> u16 {
+        let [_, _, high, low] = hint.to_be_bytes();
+        u16::from_be_bytes([high, low]) | 1
+    }
+
+    const fn check(&mut self, hint: u32) {
+        let bits = Self::bits(hint);
+        if self.hint != bits {
+            self.unanswered = self.hint != 0;
+            self.hint = bits;
         }
     }
 }
@@ -174,7 +227,7 @@ impl Flow {
             State::Tentative { .. } => now.since(self.seen) > TENTATIVE_TTL,
             State::Recovered => now.since(self.heard) > RECOVERED_TTL,
             State::Committed { .. } => now.since(self.seen) > COMMITTED_IDLE,
-            State::Ended => now.since(self.seen) > ENDED_TTL,
+            State::Ended { .. } => now.since(self.seen) > ENDED_TTL,
         }
     }
 
@@ -218,11 +271,61 @@ impl Flow {
         self.state = State::COMMITTED;
     }
 
+    /// The flow cache names `owner`. Whoever was claimed meanwhile gets copies until one of the two is heard.
+    pub(crate) fn recovered(&mut self, owner: Owner, now: Tick) {
+        let claimed = match self.state {
+            State::Tentative { .. } if self.owner != owner => Some(Second::new(self.owner, now)),
+            State::Tentative { .. }
+            | State::Recovered
+            | State::Committed { .. }
+            | State::Ended { .. } => None,
+        };
+        *self = Self::new(self.key, State::Recovered, owner, now);
+        self.second = claimed;
+    }
+
+    /// A check with a hint of `owner` passed on a flow that is its own.
+    pub(crate) fn claimed(&mut self, owner: Owner, hint: u32, now: Tick) {
+        self.seen = now;
+        if let State::Committed { claim, .. } = &mut self.state
+            && self.owner == owner
+        {
+            claim.check(hint);
+        }
+    }
+
+    /// Whether a check of another session of the owner awaits its answer.
+    pub(crate) const fn awaits_answer(&self) -> bool {
+        match self.state {
+            State::Committed { claim, .. } => claim.unanswered,
+            State::Ended { claimed } => claimed,
+            State::Tentative { .. } => true,
+            State::Recovered => false,
+        }
+    }
+
+    /// `owner` answered a check.
+    pub(crate) fn answered(&mut self, owner: Owner) {
+        if let State::Committed { claim, .. } = &mut self.state
+            && self.owner == owner
+        {
+            claim.unanswered = false;
+        }
+    }
+
     /// The owner sent something down that only an authenticated client gets.
     pub(crate) fn heard_from(&mut self, owner: Owner, now: Tick) {
         match self.state {
-            State::Tentative { .. } | State::Ended => {
-                self.state = State::COMMITTED;
+            State::Tentative { .. } | State::Ended { .. } => {
+                self.state = match self.state {
+                    State::Tentative { hint } if self.owner == owner => {
+                        State::committed(Claim::of(hint))
+                    }
+                    State::Tentative { .. }
+                    | State::Ended { .. }
+                    | State::Recovered
+                    | State::Committed { .. } => State::COMMITTED,
+                };
                 self.owner = owner;
                 self.heard = now;
                 self.second = None;
@@ -256,9 +359,13 @@ impl Flow {
     pub(crate) fn end(&mut self, owner: Owner, now: Tick) {
         let second = self.second.filter(|second| second.owner != owner);
         match (self.owner == owner, second) {
-            (true, Some(second)) if self.state.passes() => self.succeed(second),
+            (true, Some(second)) if matches!(self.state, State::Committed { .. }) => {
+                self.succeed(second);
+            }
             (true, _) => {
-                self.state = State::Ended;
+                self.state = State::Ended {
+                    claimed: self.awaits_answer(),
+                };
                 self.stored_at = Ingresses::default();
                 self.second = None;
                 self.seen = now;

@@ -191,7 +191,7 @@ impl Flows {
     ) -> Result<(), DropReason> {
         let live = self.live_slot(&from);
         let flow = live.and_then(|slot| Some((slot, self.table.get(slot)?)));
-        let Some((slot, flow)) = flow.filter(|(_, flow)| flow.state != State::Ended) else {
+        let Some((slot, flow)) = flow.filter(|(_, flow)| !flow.state.is_ended()) else {
             routes.source(from.source.client)?;
             return self.create_tentative(routes, from, live, claim, ufrag, now);
         };
@@ -200,14 +200,17 @@ impl Flows {
             return Err(DropReason::HintExpired);
         }
         let tick = from.tick;
+        let hint = self.admission.hint(ufrag);
         self.update(slot, |flow| match flow.state {
             // The latest claim wins: nothing but Binding requests has passed yet.
             State::Tentative { .. } => {
                 flow.owner = claim.owner;
                 flow.seen = tick;
             }
-            State::Recovered | State::Committed { .. } if owned => flow.seen = tick,
-            State::Recovered | State::Committed { .. } | State::Ended => {}
+            State::Recovered | State::Committed { .. } if owned => {
+                flow.claimed(claim.owner, hint, tick);
+            }
+            State::Recovered | State::Committed { .. } | State::Ended { .. } => {}
         });
         Ok(())
     }
@@ -251,7 +254,7 @@ impl Flows {
         let slot = self.live_slot(&from).ok_or(unknown)?;
         let verdict = self.update(slot, |flow| match flow.state {
             State::Tentative { .. } => Err(DropReason::NotCommitted),
-            State::Ended => Err(DropReason::Ended),
+            State::Ended { .. } => Err(DropReason::Ended),
             State::Recovered | State::Committed { .. } => {
                 flow.settle(from.tick);
                 flow.seen = from.tick;

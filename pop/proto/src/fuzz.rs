@@ -47,6 +47,8 @@ struct Script {
     now: Now,
     /// Who may get what a client sends beside its checks: owners that proved themselves or that the cache named.
     known: HashSet<(ClientAddr, Owner)>,
+    /// Who was claimed by a good hint, and may get copies beside one that the cache named.
+    claimed: HashSet<(ClientAddr, Owner)>,
     heard: HashSet<(ClientAddr, Owner)>,
     held: u64,
 }
@@ -75,6 +77,7 @@ impl Script {
                 minute: Minute(1000),
             },
             known: HashSet::new(),
+            claimed: HashSet::new(),
             heard: HashSet::new(),
             held: 0,
         })
@@ -118,6 +121,9 @@ impl Script {
             verdict == by_hint || matches!(verdict, Uplink::Drop(_)),
             "a Binding request is routed by its own hint"
         );
+        if verdict == by_hint {
+            self.claimed.insert((source.client, owner));
+        }
     }
 
     fn other(&mut self, source: Source, packet: &[u8]) {
@@ -132,8 +138,11 @@ impl Script {
     }
 
     fn may_get(&self, client: ClientAddr, owner: Owner, also: Option<Owner>) {
-        for owner in [Some(owner), also].into_iter().flatten() {
-            assert!(self.known.contains(&(client, owner)), "a stranger gets it");
+        let known = |owner| self.known.contains(&(client, owner));
+        assert!(known(owner), "a stranger gets it");
+        if let Some(also) = also {
+            let claimed = self.claimed.contains(&(client, also));
+            assert!(known(also) || claimed, "a stranger gets a copy");
         }
     }
 

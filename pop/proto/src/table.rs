@@ -47,7 +47,7 @@ impl Census {
             State::Tentative { .. } => &mut self.tentative,
             State::Recovered => &mut self.recovered,
             State::Committed { .. } => &mut self.committed,
-            State::Ended => &mut self.ended,
+            State::Ended { .. } => &mut self.ended,
         }
     }
 

@@ -394,20 +394,45 @@ fn a_flow_that_commits_meanwhile_takes_what_was_held() {
 }
 
 #[test]
-fn an_answer_overrules_a_claim_that_nobody_has_answered() {
+fn an_answer_shares_the_address_with_a_claim_that_nobody_has_answered() {
     let mut world = World::new();
     world.check(client(1), A);
     assert_eq!(world.up(client(1), RTP), Uplink::Hold);
+    let both = |owner, other| Uplink::Forward {
+        owner,
+        also: Some(other),
+    };
     world.answer(client(1), Answer::Owner(B));
-    assert_eq!(world.verdicts(), [to(B)]);
+    assert_eq!(world.verdicts(), [both(B, A)], "which of them answers?");
+    assert_eq!(world.up(client(1), RTP), both(B, A));
     assert_eq!(world.check(client(1), A), to(A), "routed by its own hint");
     world.down(A, client(1), 0);
-    let both = Uplink::Forward {
-        owner: A,
-        also: Some(B),
-    };
+    let both = both(A, B);
     assert_eq!(world.up(client(1), RTP), both, "until B goes idle");
     assert_eq!(world.flows.stats().tentative, 0);
+}
+
+#[test]
+fn of_a_claim_and_an_answer_the_one_that_is_heard_stays() {
+    let shared = || {
+        let mut world = World::new();
+        world.check(client(1), A);
+        world.up(client(1), RTP);
+        world.answer(client(1), Answer::Owner(B));
+        world
+    };
+    let mut world = shared();
+    world.down(B, client(1), 0);
+    assert_eq!(world.up(client(1), RTP), to(B));
+    let mut world = shared();
+    world.end(A, client(1));
+    assert_eq!(world.up(client(1), RTP), to(B));
+    // Nobody has answered for A, so it does not succeed.
+    let mut world = shared();
+    world.end(B, client(1));
+    assert_eq!(world.up(client(1), RTP), dropped(DropReason::Ended));
+    world.down(A, client(1), 0);
+    assert_eq!(world.up(client(1), RTP), to(A));
 }
 
 #[test]

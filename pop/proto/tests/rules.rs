@@ -518,6 +518,44 @@ fn an_end_record_of_the_owner_ends_the_flow() {
     world.commit(client(2), A);
 }
 
+/// The next session's first check is under way to the owner while the end of the former one comes down.
+#[test]
+fn an_end_record_that_races_another_session_of_the_same_client_costs_nothing() {
+    let mut world = World::new(16);
+    let first = world.ufrag(A, MINUTE);
+    let next = world.ufrag(A, MINUTE);
+    world.up(client(1), &binding_request(&first));
+    world.down(A, client(1), &success());
+    world.up(client(1), &binding_request(&next));
+    world.end(A, client(1));
+    world.down(A, client(1), RTP);
+    let over = dropped(DropReason::Ended);
+    assert_eq!(world.up(client(1), RTP), over, "of the former session");
+    world.down(A, client(1), &success());
+    assert_eq!(world.up(client(1), RTP), to(A), "without another check");
+    world.end(A, client(1));
+    world.down(A, client(1), &success());
+    assert_eq!(world.up(client(1), RTP), over, "both are over");
+    // The same when the former session's flow was elsewhere.
+    world.up(client(2), &binding_request(&next));
+    world.end(A, client(2));
+    world.down(A, client(2), &success());
+    assert_eq!(world.up(client(2), RTP), to(A));
+}
+
+#[test]
+fn an_answer_under_way_when_its_session_ends_brings_nothing_back() {
+    let mut world = World::new(16);
+    let (first, restarted) = (world.ufrag(A, MINUTE), world.ufrag(A, MINUTE));
+    for ufrag in [&first, &first, &restarted, &restarted] {
+        world.up(client(1), &binding_request(ufrag));
+        world.down(A, client(1), &success());
+    }
+    world.end(A, client(1));
+    world.down(A, client(1), &success());
+    assert_eq!(world.up(client(1), RTP), dropped(DropReason::Ended));
+}
+
 #[test]
 fn an_end_record_leaves_a_shared_address_to_the_other_owner() {
     for (ends, stays) in [(A, B), (B, A)] {

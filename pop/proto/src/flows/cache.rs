@@ -82,13 +82,14 @@ impl Flows {
     }
 
     fn recover(&mut self, from: Arrival, owner: Owner, now: Now) {
+        let mut also = None;
         let refusal = match self.live_slot(&from) {
             Some(slot) => {
                 let refused = self.update(slot, |flow| match flow.state {
-                    State::Ended if flow.owner == owner => Some(DropReason::Ended),
-                    State::Tentative { .. } | State::Ended => {
-                        *flow =
-                            crate::flow::Flow::new(from.key, State::Recovered, owner, from.tick);
+                    State::Ended { .. } if flow.owner == owner => Some(DropReason::Ended),
+                    State::Tentative { .. } | State::Ended { .. } => {
+                        flow.recovered(owner, from.tick);
+                        also = flow.second_owner();
                         None
                     }
                     State::Recovered | State::Committed { .. } => None,
@@ -112,7 +113,7 @@ impl Flows {
             return;
         }
         self.totals.recovered += 1;
-        let verdict = Uplink::Forward { owner, also: None };
+        let verdict = Uplink::Forward { owner, also };
         recovery.close(from.hash, &from.key, verdict);
     }
 
@@ -168,8 +169,8 @@ impl Flows {
         };
         let Source { client, ingress } = to.source;
         let Some((owner, known, due)) = self.table.get(slot).and_then(|flow| match flow.state {
-            State::Committed { store_due } => Some((flow.owner, flow.stored_at, store_due)),
-            State::Tentative { .. } | State::Recovered | State::Ended => None,
+            State::Committed { store_due, .. } => Some((flow.owner, flow.stored_at, store_due)),
+            State::Tentative { .. } | State::Recovered | State::Ended { .. } => None,
         }) else {
             return;
         };
@@ -195,8 +196,10 @@ impl Flows {
         if stored {
             self.update(slot, |flow| {
                 flow.stored_at = wanted;
-                if to.tick >= due {
-                    flow.state = State::Committed { store_due: next };
+                if let State::Committed { store_due, .. } = &mut flow.state
+                    && to.tick >= due
+                {
+                    *store_due = next;
                 }
             });
         }

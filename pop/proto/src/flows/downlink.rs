@@ -29,17 +29,24 @@ impl Flows {
         let settled = flow.owner == owner;
         let heard = match flow.state {
             State::Committed { .. } | State::Recovered if settled => true,
-            // Still under way when the session ended.
-            State::Ended if settled => false,
-            State::Tentative { .. } | State::Recovered | State::Committed { .. } | State::Ended => {
-                proves_authenticated(payload)
-            }
+            // Still under way when the session ended, unless it answers the check that began another one.
+            State::Ended { claimed } if settled => claimed && is_success(payload),
+            State::Tentative { .. }
+            | State::Recovered
+            | State::Committed { .. }
+            | State::Ended { .. } => proves_authenticated(payload),
         };
         if !heard {
             return;
         }
         let commits = !matches!(flow.state, State::Committed { .. });
-        self.update(slot, |flow| flow.heard_from(owner, to.tick));
+        let answers = flow.awaits_answer() && is_success(payload);
+        self.update(slot, |flow| {
+            flow.heard_from(owner, to.tick);
+            if answers {
+                flow.answered(owner);
+            }
+        });
         self.keep_stored(slot, to, owner);
         if commits {
             self.release_to_owner(slot, to);
@@ -63,7 +70,8 @@ impl Flows {
     }
 
     /// The owner says that its session with a client is over. The flow goes, and so does what the flow cache knows of it;
-    /// for a few seconds nothing that is still under way brings it back.
+    /// for a few seconds nothing that is still under way brings it back, but the answer to a check with another hint that came
+    /// before: the client has begun another session with this owner.
     pub fn handle_end(&mut self, header: &RecordHeader, now: Now) {
         let to = self.arrival(source(header), now);
         let owner = header.owner;
@@ -73,13 +81,13 @@ impl Flows {
                 let ended = self.update(slot, |flow| {
                     let before = flow.state;
                     flow.end(owner, to.tick);
-                    before != State::Ended && flow.state == State::Ended
+                    !before.is_ended() && flow.state.is_ended()
                 });
                 self.totals.ended += u64::from(ended == Some(true));
             }
             None if self.table.is_full() => {}
             None => {
-                self.insert(to, State::Ended, owner, now);
+                self.insert(to, State::Ended { claimed: false }, owner, now);
             }
         }
     }
@@ -96,7 +104,12 @@ const fn source(header: &RecordHeader) -> Source {
 /// anything that is not STUN. An error response proves nothing.
 fn proves_authenticated(payload: &[u8]) -> bool {
     match PacketKind::of(payload) {
-        PacketKind::Stun => stun::parse(payload).is_ok_and(|header| header.class == Class::Success),
+        PacketKind::Stun => is_success(payload),
         PacketKind::Dtls | PacketKind::Rtp | PacketKind::Other => true,
     }
+}
+
+fn is_success(payload: &[u8]) -> bool {
+    PacketKind::of(payload) == PacketKind::Stun
+        && stun::parse(payload).is_ok_and(|header| header.class == Class::Success)
 }

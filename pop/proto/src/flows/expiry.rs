@@ -57,7 +57,7 @@ impl Flows {
     }
 
     pub(super) fn expire(&mut self, slot: u32) {
-        let ended = self.remove(slot) == Some(State::Ended);
+        let ended = self.remove(slot).is_some_and(State::is_ended);
         self.totals.expired += u64::from(!ended);
     }
 }

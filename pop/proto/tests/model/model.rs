@@ -59,10 +59,15 @@ enum Known {
     },
     Cached {
         owner: u8,
+        /// Whoever was claimed before the cache answered.
+        claimed: Option<u8>,
         since: u32,
     },
     Owned {
         owner: u8,
+        /// The hint of its checks, and whether the owner still has to answer them.
+        by: Option<(u8, u8, bool)>,
+        unanswered: bool,
         heard: u32,
         seen: u32,
         rival: Option<Rival>,
@@ -72,6 +77,8 @@ enum Known {
     },
     Over {
         owner: u8,
+        /// Another session of the owner waits for its answer.
+        claimed: bool,
         since: u32,
     },
 }
@@ -190,8 +197,12 @@ impl Model {
                 *seen = now;
                 return Ok(());
             }
-            Some(Known::Cached { owner: cached, .. }) => {
-                let stale = old && *cached != owner;
+            Some(Known::Cached {
+                owner: cached,
+                claimed,
+                ..
+            }) => {
+                let stale = old && *cached != owner && *claimed != Some(owner);
                 return if stale {
                     Err(DropReason::HintExpired)
                 } else {
@@ -200,6 +211,8 @@ impl Model {
             }
             Some(Known::Owned {
                 owner: first,
+                by: known,
+                unanswered,
                 rival,
                 seen,
                 ..
@@ -207,6 +220,10 @@ impl Model {
                 let second = rival.filter(|rival| !rival.barred).map(|rival| rival.owner);
                 if *first == owner || second == Some(owner) {
                     *seen = now;
+                    if *first == owner && *known != Some(by) {
+                        *unanswered = known.is_some();
+                        *known = Some(by);
+                    }
                 } else if old {
                     return Err(DropReason::HintExpired);
                 }
@@ -244,7 +261,7 @@ impl Model {
             settle(known, now);
         }
         let reason = match self.known.get_mut(&client) {
-            Some(Known::Cached { owner, .. }) => return Ok(alone(*owner)),
+            Some(Known::Cached { owner, claimed, .. }) => return Ok(pair(*owner, *claimed)),
             Some(Known::Owned {
                 owner, rival, seen, ..
             }) => {
@@ -306,7 +323,11 @@ impl Model {
         let room = self.known.len() < self.flows_max;
         let mut release = None;
         match self.known.get_mut(&client) {
-            Some(Known::Over { owner: over, .. }) if *over == owner => return,
+            Some(Known::Over {
+                owner: over,
+                claimed,
+                ..
+            }) if *over == owner && !(*claimed && matches!(payload, Payload::Success)) => return,
             Some(Known::Cached { owner: cached, .. }) if proof || *cached == owner => {
                 let rival = (*cached != owner).then_some(Rival {
                     owner: *cached,
@@ -318,10 +339,11 @@ impl Model {
                     owner: owner_of(owner),
                     also: rival.map(|rival| owner_of(rival.owner)),
                 });
-                self.own(client, owner, rival);
+                self.own(client, owner, None, rival);
             }
             Some(Known::Owned {
                 owner: first,
+                unanswered,
                 heard,
                 seen,
                 rival,
@@ -330,6 +352,7 @@ impl Model {
                 *seen = now;
                 if *first == owner {
                     *heard = now;
+                    *unanswered &= !matches!(payload, Payload::Success);
                 } else if let Some(rival) = rival {
                     if rival.owner == owner {
                         rival.heard = now;
@@ -343,13 +366,20 @@ impl Model {
                     });
                 }
             }
-            Some(Known::Claimed { .. } | Known::Over { .. }) if proof => {
+            Some(Known::Claimed {
+                owner: claimed, by, ..
+            }) if proof => {
+                let by = (*claimed == owner).then_some(*by);
                 release = Some(alone(owner));
-                self.own(client, owner, None);
+                self.own(client, owner, by, None);
+            }
+            Some(Known::Over { .. }) if proof => {
+                release = Some(alone(owner));
+                self.own(client, owner, None, None);
             }
             None if proof && room => {
                 release = Some(alone(owner));
-                self.own(client, owner, None);
+                self.own(client, owner, None, None);
             }
             Some(_) | None => return,
         }
@@ -359,9 +389,11 @@ impl Model {
         }
     }
 
-    fn own(&mut self, client: u16, owner: u8, rival: Option<Rival>) {
+    fn own(&mut self, client: u16, owner: u8, by: Option<(u8, u8, bool)>, rival: Option<Rival>) {
         let owned = Known::Owned {
             owner,
+            by,
+            unanswered: false,
             heard: self.now,
             seen: self.now,
             rival,
@@ -417,19 +449,35 @@ impl Model {
                 });
             }
         }
-        let over = Known::Over { owner, since: now };
+        let over = |claimed| Known::Over {
+            owner,
+            claimed,
+            since: now,
+        };
         let room = self.known.len() < self.flows_max;
         match self.known.get_mut(&client) {
-            Some(
-                Known::Claimed { owner: other, .. }
-                | Known::Cached { owner: other, .. }
-                | Known::Over { owner: other, .. },
-            ) if *other == owner => {
-                self.known.insert(client, over);
+            Some(Known::Claimed { owner: other, .. }) if *other == owner => {
+                self.known.insert(client, over(true));
             }
-            Some(Known::Claimed { .. } | Known::Cached { .. } | Known::Over { .. }) => {}
+            Some(Known::Cached { owner: other, .. }) if *other == owner => {
+                self.known.insert(client, over(false));
+            }
+            Some(Known::Over {
+                owner: other,
+                claimed,
+                ..
+            }) if *other == owner => {
+                let claimed = *claimed;
+                self.known.insert(client, over(claimed));
+            }
+            Some(Known::Cached { claimed, .. }) => {
+                *claimed = claimed.filter(|claimed| *claimed != owner);
+            }
+            Some(Known::Claimed { .. } | Known::Over { .. }) => {}
             Some(Known::Owned {
                 owner: first,
+                by,
+                unanswered,
                 heard,
                 rival,
                 store_again,
@@ -437,14 +485,16 @@ impl Model {
             }) => match (*first == owner, *rival) {
                 (true, Some(other)) => {
                     (*first, *heard, *rival, *store_again) = (other.owner, other.heard, None, None);
+                    (*by, *unanswered) = (None, false);
                 }
                 (true, None) => {
-                    self.known.insert(client, over);
+                    let claimed = *unanswered;
+                    self.known.insert(client, over(claimed));
                 }
                 (false, _) => *rival = rival.filter(|rival| rival.owner != owner),
             },
             None if room => {
-                self.known.insert(client, over);
+                self.known.insert(client, over(false));
             }
             None => {}
         }
@@ -469,12 +519,17 @@ impl Model {
         if !self.known.contains_key(&client) && self.known.len() >= self.flows_max {
             return self.refuse(client, DropReason::TableFull);
         }
+        let claimed = match self.known.get(&client) {
+            Some(Known::Claimed { owner: claimed, .. }) if *claimed != owner => Some(*claimed),
+            Some(_) | None => None,
+        };
         let cached = Known::Cached {
             owner,
+            claimed,
             since: self.now,
         };
         self.known.insert(client, cached);
-        self.close(client, alone(owner));
+        self.close(client, pair(owner, claimed));
     }
 
     fn refuse(&mut self, client: u16, reason: DropReason) {
@@ -534,6 +589,8 @@ impl Model {
 fn settle(known: &mut Known, now: u32) {
     let Known::Owned {
         owner,
+        by,
+        unanswered,
         heard,
         rival: place,
         store_again,
@@ -548,6 +605,7 @@ fn settle(known: &mut Known, now: u32) {
     let silent = now - *heard > 100;
     if silent && rival.heard > *heard {
         (*owner, *heard, *place, *store_again) = (rival.owner, rival.heard, None, None);
+        (*by, *unanswered) = (None, false);
         return;
     }
     let gone = if rival.barred {
@@ -562,8 +620,12 @@ fn settle(known: &mut Known, now: u32) {
 }
 
 fn alone(owner: u8) -> Uplink {
+    pair(owner, None)
+}
+
+fn pair(owner: u8, also: Option<u8>) -> Uplink {
     Uplink::Forward {
         owner: owner_of(owner),
-        also: None,
+        also: also.map(owner_of),
     }
 }

@@ -47,7 +47,13 @@ mod tests {
         let first = |timers: Timers, end| assert_eq!(timers.rest(end, began), soon);
         first(Timers { links: at, ..none }, None);
         first(Timers { flows: at, ..none }, None);
-        first(Timers { regions: at, ..none }, None);
+        first(
+            Timers {
+                regions: at,
+                ..none
+            },
+            None,
+        );
         first(none, at);
         first(
             Timers {
