@@ -99,7 +99,8 @@ pub(crate) struct Session {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Checked {
     pub(crate) connected: bool,
-    pub(crate) forgotten: Option<ClientAddr>,
+    /// The address that gave way to another one, and the way back to it.
+    pub(crate) forgotten: Option<(ClientAddr, ReturnPath)>,
 }
 
 impl Session {
@@ -169,7 +170,7 @@ impl Session {
         via: ReturnPath,
         nominated: bool,
         now: Instant,
-    ) -> Option<ClientAddr> {
+    ) -> Option<(ClientAddr, ReturnPath)> {
         if let Some(path) = self.path_mut(client) {
             path.hear(via, nominated, now);
             return None;
@@ -199,14 +200,15 @@ impl Session {
         self.paths.iter_mut().find(|path| path.client == client)
     }
 
-    fn forget_oldest(&mut self) -> Option<ClientAddr> {
+    fn forget_oldest(&mut self) -> Option<(ClientAddr, ReturnPath)> {
         let (index, _) = self
             .paths
             .iter()
             .enumerate()
             .filter(|(_, path)| Some(path.client) != self.selected)
             .min_by_key(|(_, path)| path.heard)?;
-        Some(self.paths.swap_remove(index).client)
+        let path = self.paths.swap_remove(index);
+        Some((path.client, path.via))
     }
 
     /// The media engine accepted a packet from `client`: it is alive, and reachable the way the packet came.

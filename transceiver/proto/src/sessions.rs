@@ -84,12 +84,12 @@ pub enum Command {
         /// Why.
         reason: EndReason,
     },
-    /// An ended session was the last one at this client address: send an end record this way, so that the PoP forgets whose
-    /// the address is.
+    /// A session that ended, or has too many addresses, was the last one at this client address: send an end record this way,
+    /// so that the PoP forgets whose the address is.
     Released {
         /// The address.
         client: ClientAddr,
-        /// The way back of the session that ended.
+        /// The way back of the session that left it.
         via: ReturnPath,
     },
 }
@@ -372,8 +372,8 @@ impl Sessions {
         let was_pending = session.phase() == SessionPhase::Pending;
         let checked = session.checked(client, via, nominated, now);
         self.pending -= u32::from(was_pending);
-        if let Some(forgotten) = checked.forgotten {
-            self.by_address.unbind(forgotten, slot);
+        if let Some((forgotten, via)) = checked.forgotten {
+            self.leave(slot, forgotten, via);
         }
         let displace = self.second_is_silent(client, now);
         self.by_address.bind(client, slot, displace);
@@ -452,11 +452,16 @@ impl Sessions {
         self.free.push(slot);
         self.commands.push_back(Command::Ended { slot, reason });
         for PathSnapshot { client, via, .. } in session.paths() {
-            self.by_address.unbind(client, slot);
-            // Another session of ours at the address still needs the PoP to know us.
-            if self.by_address.find(client).is_none() {
-                self.commands.push_back(Command::Released { client, via });
-            }
+            self.leave(slot, client, via);
+        }
+    }
+
+    /// A session is no longer at an address.
+    fn leave(&mut self, slot: Slot, client: ClientAddr, via: ReturnPath) {
+        self.by_address.unbind(client, slot);
+        // Another session of ours at the address still needs the PoP to know us.
+        if self.by_address.find(client).is_none() {
+            self.commands.push_back(Command::Released { client, via });
         }
     }
 

@@ -529,6 +529,31 @@ fn paths_are_bounded_and_the_selected_one_stays() {
     assert_eq!(world.sessions.selected(slot), Some((client(1), via(1))));
 }
 
+/// Its PoP would keep the flow, and the flow cache its entry, until the client falls silent there.
+#[test]
+fn an_address_that_gives_way_to_a_ninth_is_released() {
+    let mut world = World::new();
+    let (slot, local) = world.create();
+    let (_, other) = world.create();
+    world.check(&other, client(3), via(1));
+    for port in 1..=8 {
+        world.check(&local, client(port), via(port as u8));
+        world.pass(Duration::from_millis(100));
+    }
+    assert_eq!(world.sessions.next_command(), None);
+    let released = |port| Command::Released {
+        client: client(port),
+        via: via(port as u8),
+    };
+    for (port, oldest) in [(9, Some(1)), (10, Some(2)), (11, None), (12, Some(4))] {
+        world.check(&local, client(port), via(1));
+        world.pass(Duration::from_millis(100));
+        let command = world.sessions.next_command();
+        assert_eq!(command, oldest.map(released), "another session is at 3");
+    }
+    assert_eq!(world.sessions.paths(slot).count(), 8);
+}
+
 #[test]
 fn pending_and_vanished_sessions_are_reaped() {
     let mut world = World::new();

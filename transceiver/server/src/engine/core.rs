@@ -223,6 +223,8 @@ impl Core {
             Verdict::Answer { slot, connected } => {
                 self.egress
                     .push(via, client, self.sessions.answer(), &mut self.drops);
+                // An address of the session may have given way to this one.
+                self.run_commands();
                 if connected && let Some(live) = self.live_mut(slot) {
                     live.connect(now);
                     self.touched(slot, now);
