@@ -14,6 +14,7 @@
 pub mod answer;
 pub mod cookie;
 pub mod counts;
+pub mod dnssec;
 pub mod ecs;
 pub mod name;
 pub mod query;
@@ -26,6 +27,7 @@ mod siphash;
 pub mod zone;
 
 pub use answer::{Answer, Chaos, NodeId, Question, Rcode, SetId, Signed, SteeredType};
+pub use dnssec::{Keys, KeysError, SignError, Signer, Validity};
 pub use name::Name;
 pub use record::{Class, Owner, Rrset, Type};
-pub use zone::{Steered, Zone, ZoneError};
+pub use zone::{DenialError, Steered, Zone, ZoneError};

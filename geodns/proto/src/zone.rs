@@ -25,9 +25,12 @@ use crate::name::{self, Name};
 use crate::record::{Class, Rrset, Type};
 
 mod build;
+mod denial;
 mod steered;
 
 pub use build::ZoneError;
+pub use denial::DenialError;
+use denial::Chain;
 use steered::Service;
 pub use steered::Steered;
 
@@ -44,6 +47,8 @@ pub struct Zone {
     negative_soa: SetId,
     /// Addresses of name servers inside the zone.
     glue: Vec<SetId>,
+    /// Empty when the zone is not signed.
+    chain: Chain,
     service: Service,
     explain_from: Vec<ipnet::IpNet>,
 }
@@ -156,7 +161,7 @@ impl Zone {
 
     fn of_static(&self, id: NodeId, node: &Node, rtype: Type) -> Answer {
         let found = if rtype == Type::ANY || rtype == Type::RRSIG {
-            node.sets.first().copied()
+            self.first(node)
         } else {
             self.typed(node, rtype)
         };
@@ -192,6 +197,14 @@ impl Zone {
         } else {
             Answer::NoData(id)
         }
+    }
+
+    /// What a question for any type is answered with: never an NSEC, which would stand for "nothing".
+    fn first(&self, node: &Node) -> Option<SetId> {
+        node.sets
+            .iter()
+            .copied()
+            .find(|id| self.set(*id).is_some_and(|set| set.rtype != Type::NSEC))
     }
 
     fn typed(&self, node: &Node, rtype: Type) -> Option<SetId> {

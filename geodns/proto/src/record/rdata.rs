@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use topology::Caa;
 
 use crate::name::Name;
+use crate::record::Type;
 
 /// Fields of the SOA that are the same for every zone. Nothing transfers the zone, so they speak to checkers of zones only
 /// (RFC 1912 §2.2): a secondary would look every four hours, again after one, and give up after two weeks.
@@ -48,6 +49,22 @@ impl Rdata {
         rdata
     }
 
+    /// The next name and the types of this one, to which those are added that each signed name has (RFC 4034 §4.1).
+    pub(crate) fn nsec(next: &Name, types: &[Type]) -> Vec<u8> {
+        let mut numbers: Vec<u16> = [Type::RRSIG, Type::NSEC]
+            .iter()
+            .chain(types)
+            .map(|rtype| rtype.0)
+            .collect();
+        numbers.sort_unstable();
+        numbers.dedup();
+        let mut rdata = next.as_wire().to_vec();
+        for window in numbers.chunk_by(|a, b| a >> 8 == b >> 8) {
+            type_bitmap(window, &mut rdata);
+        }
+        rdata
+    }
+
     /// RFC 8659 §4.1.
     pub(crate) fn caa(caa: &Caa) -> Vec<u8> {
         let mut rdata = vec![if caa.critical { 0x80 } else { 0 }];
@@ -55,6 +72,23 @@ impl Rdata {
         rdata.extend_from_slice(caa.value.as_bytes());
         rdata
     }
+}
+
+/// One window of a type bitmap (RFC 4034 §4.1.2): types that have their upper byte in common.
+fn type_bitmap(numbers: &[u16], out: &mut Vec<u8>) {
+    let mut bits = [0_u8; 32];
+    let (mut window, mut len) = (0, 0);
+    for number in numbers {
+        let [upper, lower] = number.to_be_bytes();
+        let at = usize::from(lower >> 3);
+        if let Some(byte) = bits.get_mut(at) {
+            *byte |= 0x80 >> (lower & 7);
+        }
+        window = upper;
+        len = len.max(at + 1);
+    }
+    out.extend([window, u8::try_from(len).unwrap_or(u8::MAX)]);
+    out.extend(bits.iter().take(len));
 }
 
 /// A length byte and at most 255 bytes.

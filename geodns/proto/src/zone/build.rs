@@ -7,6 +7,7 @@ use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use topology::{Dns, Topology};
 
+use super::denial::Chain;
 use super::steered::{RegionService, Service};
 use super::{Kind, Node, Zone};
 use crate::answer::{NodeId, SetId};
@@ -205,6 +206,7 @@ impl Draft {
             sets,
             negative_soa,
             glue: Vec::new(),
+            chain: Chain::default(),
             service,
             explain_from: dns.explain_from.clone(),
         };
@@ -247,6 +249,7 @@ fn service(topology: &Topology, dns: &Dns, apex: &Name) -> Result<Service, ZoneE
         name: steered,
         alpn: dns.alpn.clone(),
         ttl_s: dns.ttl_s,
+        static_ttl_s: dns.static_ttl_s,
         answers_max: dns.answers_max,
         regions,
     })

@@ -19,6 +19,8 @@ pub struct Steered {
     pub aaaa: Option<Rrset>,
     /// Service bindings.
     pub https: Option<Rrset>,
+    /// In a signed zone, the proof of which of these types the selection has.
+    pub nsec: Option<Rrset>,
 }
 
 /// Signaling of the regions, as the steered name's records are made from it.
@@ -28,7 +30,10 @@ pub(super) struct Service {
     pub(super) name: Name,
     /// Protocols of HTTPS records; none: no such records.
     pub(super) alpn: Vec<String>,
+    /// TTL of what depends on the client.
     pub(super) ttl_s: u32,
+    /// TTL of what does not.
+    pub(super) static_ttl_s: u32,
     pub(super) answers_max: u8,
     /// In the order of the topology.
     pub(super) regions: Vec<RegionService>,
@@ -82,6 +87,7 @@ impl Zone {
             a,
             aaaa,
             https: service.https(&regions),
+            nsec: None,
         }
     }
 }
@@ -109,6 +115,17 @@ impl Service {
             .iter()
             .filter(|region| !region.addresses.is_empty());
         !self.alpn.is_empty() && with_addresses.all(|region| region.endpoint.is_some())
+    }
+
+    /// Types that the steered name has for any client.
+    pub(super) fn types(&self) -> Vec<Type> {
+        let addresses = || self.regions.iter().flat_map(|region| &region.addresses);
+        let has = [
+            (Type::A, addresses().any(|address| address.to_canonical().is_ipv4())),
+            (Type::AAAA, addresses().any(|address| address.to_canonical().is_ipv6())),
+            (Type::HTTPS, self.has_https()),
+        ];
+        has.iter().filter(|(_, has)| *has).map(|(rtype, _)| *rtype).collect()
     }
 
     fn https(&self, regions: &[&RegionService]) -> Option<Rrset> {

@@ -1,5 +1,7 @@
 //! Table of questions on the sample network, and of what is said to them.
 
+use std::collections::BTreeMap;
+
 use super::*;
 use crate::record::Owner;
 
@@ -335,4 +337,154 @@ fn records_have_their_wire_form() {
     assert_eq!(set.write(Owner::Whole, &mut bytes), 1);
     assert!(bytes.starts_with(b"\x03ns2\x03rtc\x07example\x03com\0\0\x01\0\x01"));
     assert_eq!(set.write_signatures(Owner::Whole, &mut bytes), 0);
+}
+
+mod signed {
+    use ring::rand::SystemRandom;
+
+    use super::*;
+    use crate::dnssec::tests::{keys, verifies};
+    use crate::dnssec::{Keys, Signer, Validity};
+
+    fn signed(topology: &Topology, keys: &Keys) -> Zone {
+        let zone = Zone::new(topology).unwrap();
+        let apex = zone.apex().clone();
+        zone.sign(&signer(&apex, keys)).unwrap()
+    }
+
+    fn signer<'a>(apex: &'a Name, keys: &'a Keys) -> Signer<'a> {
+        Signer {
+            apex,
+            keys,
+            validity: Validity::at(1_700_000_000),
+            random: Box::leak(Box::new(SystemRandom::new())),
+        }
+    }
+
+    /// Owner, next name and types of an NSEC set.
+    fn nsec(set: &Rrset) -> String {
+        assert_eq!((set.rtype, set.rdata.len()), (Type::NSEC, 1));
+        let rdata = &set.rdata[0];
+        let labels: Vec<_> = name::labels(rdata).collect();
+        let next = Name::root().below_labels(labels).unwrap();
+        let mut bitmap = &rdata[next.as_wire().len()..];
+        let mut types = Vec::new();
+        while let [window, len, rest @ ..] = bitmap {
+            let (bits, rest) = rest.split_at((*len).into());
+            assert_ne!(bits.last(), Some(&0), "RFC 4034 §4.1.2");
+            for (at, byte) in (0_u16..).zip(bits) {
+                let set = (0..8).filter(|bit| byte & (0x80 >> bit) != 0);
+                types.extend(set.map(|bit| u16::from(*window) * 256 + at * 8 + bit));
+            }
+            bitmap = rest;
+        }
+        format!("{} {next} {types:?}", set.name)
+    }
+
+    fn proof(zone: &Zone, name: &str, rtype: Type) -> Vec<String> {
+        let answer = ask(zone, name, rtype, OUTSIDE);
+        let name = Name::parse(name).unwrap();
+        let ids = zone.denial(answer, name.as_wire());
+        ids.iter().flatten().map(|id| nsec(zone.set(*id).unwrap())).collect()
+    }
+
+    #[test]
+    fn every_set_is_signed_and_the_chain_is_a_ring() {
+        let keys = keys();
+        let zone = signed(&sample(), &keys);
+        let mut next = BTreeMap::new();
+        for (_, set) in zone.sets() {
+            assert!(verifies(set, &keys, zone.apex()), "{set:?}");
+            if set.rtype == Type::NSEC {
+                let text = nsec(set);
+                let mut words = text.split(' ').map(str::to_owned);
+                next.insert(words.next().unwrap(), words.next().unwrap());
+            }
+        }
+        let (mut at, mut steps) = ("rtc.example.com.".to_owned(), 0);
+        while let Some(name) = next.remove(&at) {
+            (at, steps) = (name, steps + 1);
+        }
+        assert!(next.is_empty(), "not on the ring: {next:?}");
+        assert_eq!((at.as_str(), steps), ("rtc.example.com.", 1 + 2 + 12 + 1 + 4 + 1));
+    }
+
+    #[test]
+    fn absence_is_proven() {
+        let zone = signed(&sample(), &keys());
+        let end = "ns2.rtc.example.com. signaling.rtc.example.com. [1, 46, 47]";
+        let start = "rtc.example.com. ams.ingress.rtc.example.com. [2, 6, 46, 47, 48, 59, 60, 257]";
+        let signaling = "signaling.rtc.example.com. _explain.signaling.rtc.example.com. [1, 28, 46, 47, 65]";
+        let explain = "_explain.signaling.rtc.example.com. ap.signaling.rtc.example.com. [16, 46, 47]";
+        let eu = "eu.signaling.rtc.example.com. us-east.signaling.rtc.example.com. [1, 28, 46, 47, 65]";
+        let last = "us-west.signaling.rtc.example.com. rtc.example.com. [1, 28, 46, 47, 65]";
+        let waw = "waw.ingress.rtc.example.com. ns1.rtc.example.com. [1, 28, 46, 47]";
+        for (name, rtype, expected) in [
+            ("rtc.example.com", Type::A, &[start][..]),
+            ("rtc.example.com", Type::SOA, &[]),
+            ("ns2.rtc.example.com", Type::AAAA, &[end]),
+            ("signaling.rtc.example.com", Type::TXT, &[signaling]),
+            ("_explain.signaling.rtc.example.com", Type::A, &[explain]),
+            // A name between others has no NSEC of its own.
+            ("ingress.rtc.example.com", Type::A, &[start]),
+            // The gap of the name, then that of the wildcard.
+            ("nsx.rtc.example.com", Type::A, &[end, start]),
+            ("a.b.c.rtc.example.com", Type::A, &[start]),
+            ("zzz.rtc.example.com", Type::A, &[last, start]),
+            ("mars.signaling.rtc.example.com", Type::A, &[eu, signaling]),
+            ("zzz.ingress.rtc.example.com", Type::A, &[waw, start]),
+            ("a.zzz.signaling.rtc.example.com", Type::A, &[last, signaling]),
+            ("example.com", Type::A, &[]),
+        ] {
+            assert_eq!(proof(&zone, name, rtype), expected, "{name} {rtype:?}");
+        }
+        let unsigned = super::zone();
+        assert!(proof(&unsigned, "nsx.rtc.example.com", Type::A).is_empty());
+    }
+
+    #[test]
+    fn a_selection_proves_what_it_lacks() {
+        let mut topology = sample();
+        topology.regions[0].signaling_addresses.truncate(1);
+        let keys = keys();
+        let zone = signed(&topology, &keys);
+        let signer = signer(zone.apex(), &keys);
+        let mut steered = zone.steered([0]);
+        zone.sign_steered(&mut steered, &signer).unwrap();
+        assert_eq!(steered.aaaa, None);
+        let proof = steered.nsec.as_ref().unwrap();
+        let expected =
+            "signaling.rtc.example.com. _explain.signaling.rtc.example.com. [1, 46, 47, 65]";
+        assert_eq!((nsec(proof).as_str(), proof.ttl_s), (expected, 60));
+        let sets = [&steered.a, &steered.https, &steered.nsec];
+        for set in sets.into_iter().flatten() {
+            assert!(verifies(set, &keys, zone.apex()));
+        }
+
+        let unsigned = Zone::new(&topology).unwrap();
+        let mut steered = unsigned.steered([0]);
+        unsigned.sign_steered(&mut steered, &signer).unwrap();
+        assert_eq!(steered, unsigned.steered([0]));
+    }
+
+    #[test]
+    fn signatures_may_be_asked_for() {
+        let zone = signed(&sample(), &keys());
+        let ask = |name, rtype| ask(&zone, name, rtype, OUTSIDE);
+        let apex = "rtc.example.com";
+        let Answer::Set(soa) = ask(apex, Type::SOA) else {
+            panic!("no SOA");
+        };
+        assert_eq!(ask(apex, Type::RRSIG), Answer::Signatures(Signed::Set(soa)));
+        let steered = ask("signaling.rtc.example.com", Type::RRSIG);
+        assert_eq!(steered, Answer::Signatures(Signed::Steered));
+        for rtype in [Type::DNSKEY, Type::CDS, Type::CDNSKEY, Type::NSEC] {
+            let Answer::Set(id) = ask(apex, rtype) else {
+                panic!("no {rtype:?}");
+            };
+            assert_eq!(zone.set(id).unwrap().rtype, rtype);
+        }
+        assert!(matches!(ask("ingress.rtc.example.com", Type::NSEC), Answer::NoData(_)));
+        assert!(matches!(ask("ingress.rtc.example.com", Type::ANY), Answer::NoData(_)));
+    }
 }
