@@ -127,7 +127,10 @@ impl Keys {
                 .iter()
                 .map(|byte| format!("{byte:02x}"))
                 .collect();
-            format!("{apex} IN DS {} {ALGORITHM} {DIGEST_SHA256} {digest}", key.tag)
+            format!(
+                "{apex} IN DS {} {ALGORITHM} {DIGEST_SHA256} {digest}",
+                key.tag
+            )
         };
         self.keys.iter().map(text).collect()
     }
@@ -143,8 +146,7 @@ impl std::fmt::Debug for Keys {
 
 impl Key {
     fn from_pkcs8(der: &[u8], random: &dyn SecureRandom) -> Option<Self> {
-        let pair =
-            EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, der, random).ok()?;
+        let pair = EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, der, random).ok()?;
         // Uncompressed point: 4, x, y. DNS leaves the 4 out (RFC 6605 §4).
         let point = pair.public_key().as_ref().strip_prefix(&[4])?;
         let mut dnskey = FLAGS.to_be_bytes().to_vec();

@@ -12,6 +12,7 @@
 #![forbid(unsafe_code)]
 
 pub mod answer;
+pub mod content;
 pub mod cookie;
 pub mod counts;
 pub mod dnssec;
@@ -27,6 +28,7 @@ mod siphash;
 pub mod zone;
 
 pub use answer::{Answer, Chaos, NodeId, Question, Rcode, SetId, Signed, SteeredType};
+pub use content::{Content, Part, Sections};
 pub use dnssec::{Keys, KeysError, SignError, Signer, Validity};
 pub use name::Name;
 pub use record::{Class, Owner, Rrset, Type};

@@ -165,30 +165,66 @@ pub(crate) fn is_within(wire: &[u8], zone: &[u8]) -> bool {
 
 /// Canonical order of two lower-case wire names: labels are compared from the right (RFC 4034 §6.1).
 pub(crate) fn canonical_order(a: &[u8], b: &[u8]) -> Ordering {
-    let (a, b) = (RightToLeft::of(a), RightToLeft::of(b));
-    a.labels().cmp(b.labels())
+    SortKey::of(a).as_bytes().cmp(SortKey::of(b).as_bytes())
 }
 
-/// The labels of a name, to be read from the right without allocating.
-struct RightToLeft<'a> {
-    labels: [&'a [u8]; LABELS_MAX],
+/// A name as bytes whose order is the canonical one, on the stack.
+///
+/// ```text
+/// a.example    "example" 0 "a" 0        bytes 0 and 1 of a label are written as 1 1 and 1 2, so 0 only ends labels
+/// ```
+pub(crate) struct SortKey {
+    bytes: [u8; SORT_KEY_LEN_MAX],
     len: usize,
 }
 
-impl<'a> RightToLeft<'a> {
-    fn of(wire: &'a [u8]) -> Self {
+/// Every byte of a label may take two; a label's end takes the place of its length.
+const SORT_KEY_LEN_MAX: usize = 2 * NAME_LEN_MAX;
+
+impl SortKey {
+    /// Of a lower-case wire name.
+    pub(crate) fn of(wire: &[u8]) -> Self {
         let mut list = [&[][..]; LABELS_MAX];
-        let mut len = 0;
+        let mut count = 0;
         for (slot, label) in list.iter_mut().zip(labels(wire)) {
             *slot = label;
-            len += 1;
+            count += 1;
         }
-        Self { labels: list, len }
+        let mut key = Self {
+            bytes: [0; SORT_KEY_LEN_MAX],
+            len: 0,
+        };
+        for label in list.iter().take(count).rev() {
+            for byte in *label {
+                match byte {
+                    0 | 1 => {
+                        key.push(1);
+                        key.push(byte + 1);
+                    }
+                    2.. => key.push(*byte),
+                }
+            }
+            key.push(0);
+        }
+        key
     }
 
-    fn labels(&self) -> impl Iterator<Item = &'a [u8]> {
-        self.labels.iter().take(self.len).rev().copied()
+    pub(crate) fn as_bytes(&self) -> &[u8] {
+        self.bytes.get(..self.len).unwrap_or_default()
     }
+
+    fn push(&mut self, byte: u8) {
+        if let Some(slot) = self.bytes.get_mut(self.len) {
+            *slot = byte;
+            self.len += 1;
+        }
+    }
+}
+
+/// How many labels, from the right, two names have in common, by the bytes of their sort keys.
+pub(crate) fn labels_in_common(a: &[u8], b: &[u8]) -> usize {
+    let common = a.iter().zip(b).take_while(|(a, b)| a == b);
+    common.filter(|(byte, _)| **byte == 0).count()
 }
 
 #[cfg(test)]
@@ -245,6 +281,24 @@ mod tests {
                 assert_eq!(a.cmp(b), i.cmp(&j), "{a} {b}");
             }
         }
+    }
+
+    #[test]
+    fn names_have_labels_in_common() {
+        let common = |a: &str, b: &str| {
+            let keys = [a, b].map(|text| SortKey::of(name(text).as_wire()));
+            labels_in_common(keys[0].as_bytes(), keys[1].as_bytes())
+        };
+        assert_eq!(common("a.b.c", "x.b.c"), 2);
+        assert_eq!(common("a.b.c", "ab.c"), 1);
+        assert_eq!(common("b.c", "a.b.c"), 2);
+        assert_eq!(common("a", "b"), 0);
+        // As long as a name gets, with bytes that take two each.
+        let label = [1_u8; 63];
+        let longest = Name::root().below_labels([&label[..], &label, &label, &label[..61]]);
+        let longest = longest.unwrap();
+        let key = SortKey::of(longest.as_wire());
+        assert_eq!(key.as_bytes().len(), 2 * 250 + 4);
     }
 
     #[test]

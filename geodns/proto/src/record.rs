@@ -6,7 +6,7 @@
 use std::fmt;
 use std::net::IpAddr;
 
-use crate::name::Name;
+use crate::name::{Name, is_within};
 
 mod https;
 mod rdata;
@@ -79,8 +79,33 @@ impl Class {
 pub enum Owner {
     /// A pointer to the name of the question, which begins at byte 12 of every message: for answers, whose name is that of the question.
     Question,
+    /// A pointer to another place of the message.
+    At(u16),
     /// The set's own name, whole.
     Whole,
+}
+
+/// Where the name of the question begins in every message.
+const QUESTION_AT: u16 = 12;
+
+/// A compression pointer (RFC 1035 §4.1.4).
+const fn pointer(offset: u16) -> [u8; 2] {
+    (offset | 0xc000).to_be_bytes()
+}
+
+impl Owner {
+    /// The shortest form of `name` in an answer to a question for `question`.
+    #[must_use]
+    pub fn of(name: &Name, question: &[u8]) -> Self {
+        let (name, len) = (name.as_wire(), question.len());
+        let Some(before) = len
+            .checked_sub(name.len())
+            .filter(|_| is_within(question, name))
+        else {
+            return Self::Whole;
+        };
+        u16::try_from(before).map_or(Self::Whole, |before| Self::At(QUESTION_AT + before))
+    }
 }
 
 /// Records of one name and type.
@@ -135,7 +160,8 @@ impl Rrset {
                 continue;
             };
             match owner {
-                Owner::Question => out.extend_from_slice(&[0xc0, 12]),
+                Owner::Question => out.extend_from_slice(&pointer(QUESTION_AT)),
+                Owner::At(offset) => out.extend_from_slice(&pointer(offset)),
                 Owner::Whole => out.extend_from_slice(self.name.as_wire()),
             }
             out.extend_from_slice(&rtype.0.to_be_bytes());

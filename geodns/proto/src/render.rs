@@ -2,7 +2,7 @@
 //! question, without and with signatures.
 //!
 //! ```text
-//! name ──► 12 kinds of type ──► Fixed ───────────────► bytes
+//! name ──► 14 kinds of type ──► Fixed ───────────────► bytes
 //!                               Steered ──► AnswerId ──► bytes          AnswerId = Selection[ListId of the client]
 //!                               Slow
 //! absent name below the zone ──► NXDOMAIN, one for all
@@ -15,6 +15,7 @@ use std::hash::BuildHasher as _;
 use foldhash::fast::FixedState;
 use hashbrown::HashTable;
 
+use crate::name::{SortKey, labels_in_common};
 use crate::query::{HEADER_BYTES, NAME_BYTES_MAX, QUESTION_TAIL_BYTES};
 
 /// Names at most.
@@ -47,6 +48,10 @@ pub enum Kind {
     Dnskey,
     /// NSEC.
     Nsec,
+    /// CDS (RFC 7344).
+    Cds,
+    /// CDNSKEY.
+    Cdnskey,
     /// RRSIG.
     Rrsig,
     /// All others, of which the zone has no records.
@@ -55,7 +60,7 @@ pub enum Kind {
 
 impl Kind {
     /// Every kind, in the order of declaration.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 14] = [
         Self::A,
         Self::Aaaa,
         Self::Https,
@@ -66,6 +71,8 @@ impl Kind {
         Self::Any,
         Self::Dnskey,
         Self::Nsec,
+        Self::Cds,
+        Self::Cdnskey,
         Self::Rrsig,
         Self::Other,
     ];
@@ -82,6 +89,8 @@ impl Kind {
             46 => Self::Rrsig,
             47 => Self::Nsec,
             48 => Self::Dnskey,
+            59 => Self::Cds,
+            60 => Self::Cdnskey,
             65 => Self::Https,
             255 => Self::Any,
             257 => Self::Caa,
@@ -103,6 +112,8 @@ impl Kind {
             Self::Any => "any",
             Self::Dnskey => "dnskey",
             Self::Nsec => "nsec",
+            Self::Cds => "cds",
+            Self::Cdnskey => "cdnskey",
             Self::Rrsig => "rrsig",
             Self::Other => "other",
         }
@@ -206,7 +217,30 @@ pub struct Rendered {
     steered: Vec<Body>,
     answers: Option<u32>,
     absent: Option<Body>,
+    gaps: Vec<GapSpans>,
     bytes: Vec<u8>,
+}
+
+/// Signed answers to all names that are missing between one name and the next, in canonical order (RFC 4034 §6.1).
+///
+/// Which wildcard is denied, too, depends on the longest name above the missing one that exists. That is what the missing name has
+/// in common with either end of the gap, so there is one answer for each end and number of labels in common.
+#[derive(Clone, Debug)]
+pub struct Gap {
+    /// Where the gap begins, in lower-case wire format.
+    pub name: Vec<u8>,
+    /// For names that have as many labels in common with its beginning as with its end, or more; the first of them for names
+    /// that have only the zone's name.
+    pub begin: Vec<Records>,
+    /// For names that have more in common with its end.
+    pub end: Vec<Records>,
+}
+
+#[derive(Debug)]
+struct GapSpans {
+    key: Box<[u8]>,
+    begin: Vec<Span>,
+    end: Vec<Span>,
 }
 
 #[derive(Debug)]
@@ -283,6 +317,7 @@ impl RenderedBuilder {
                 steered: Vec::new(),
                 answers: None,
                 absent: None,
+                gaps: Vec::new(),
                 bytes: Vec::new(),
             },
         })
@@ -336,6 +371,27 @@ impl RenderedBuilder {
     /// See [`RenderError`].
     pub fn absent(&mut self, nxdomain: Answer) -> Result<(), RenderError> {
         self.rendered.absent = Some(self.add(nxdomain)?);
+        Ok(())
+    }
+
+    /// The next gap, in canonical order; the first begins at the zone's name. Their answers are as that of [`Self::absent`].
+    ///
+    /// # Errors
+    /// See [`RenderError`].
+    pub fn gap(&mut self, gap: &Gap) -> Result<(), RenderError> {
+        if !is_wire_name(&gap.name) {
+            return Err(RenderError::BadName);
+        }
+        let mut spans = |list: &[Records]| {
+            let spans = list.iter().map(|records| self.span(records));
+            spans.collect::<Result<Vec<_>, _>>()
+        };
+        let (begin, end) = (spans(&gap.begin)?, spans(&gap.end)?);
+        self.rendered.gaps.push(GapSpans {
+            key: SortKey::of(&gap.name).as_bytes().into(),
+            begin,
+            end,
+        });
         Ok(())
     }
 
@@ -432,6 +488,24 @@ impl Rendered {
 
     pub(crate) const fn absent(&self) -> Option<Body> {
         self.absent
+    }
+
+    /// The signed answer to a name below the zone that is not there.
+    pub(crate) fn absent_signed(&self, name: &[u8]) -> Option<Span> {
+        let key = SortKey::of(name);
+        let key = key.as_bytes();
+        let next = self.gaps.partition_point(|gap| *gap.key <= *key);
+        let begin = self.gaps.get(next.checked_sub(1)?)?;
+        let end = self.gaps.get(next).or_else(|| self.gaps.first())?;
+        let of_zone = labels_in_common(&self.gaps.first()?.key, key);
+        let with_begin = labels_in_common(&begin.key, key);
+        let with_end = labels_in_common(&end.key, key);
+        let (list, common) = if with_begin >= with_end {
+            (&begin.begin, with_begin)
+        } else {
+            (&begin.end, with_end)
+        };
+        list.get(common.checked_sub(of_zone)?).copied()
     }
 
     pub(crate) fn records(&self, span: Span) -> &[u8] {

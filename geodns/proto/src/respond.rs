@@ -347,8 +347,9 @@ impl Reply {
     /// The class that limits count it under: each answer of the zone on its own, and each kind of error.
     const fn class(&self) -> u32 {
         match self.outcome {
-            Outcome::NoError | Outcome::NoData | Outcome::NxDomain => self.records.start,
-            Outcome::FormErr | Outcome::Refused | Outcome::BadVers => {
+            Outcome::NoError | Outcome::NoData => self.records.start,
+            // All missing names are one class, whatever gap they lie in.
+            Outcome::NxDomain | Outcome::FormErr | Outcome::Refused | Outcome::BadVers => {
                 CLASS_ERRORS + self.outcome as u32
             }
         }
@@ -388,6 +389,10 @@ fn find(rendered: &Rendered, packet: &[u8], query: &Query, source: IpAddr) -> St
             Some(Slot::Slow) | None => Step::Slow(SlowReason::Name),
         },
         NameMatch::Absent { zone_at } => match rendered.absent() {
+            Some(body) if query.edns.is_some_and(|edns| edns.dnssec_ok) => {
+                let signed = rendered.absent_signed(name).or(body.signed);
+                Step::Absent(Body { signed, ..body }, zone_at)
+            }
             Some(body) => Step::Absent(body, zone_at),
             None => Step::Slow(SlowReason::Name),
         },

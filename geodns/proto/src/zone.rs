@@ -29,8 +29,8 @@ mod denial;
 mod steered;
 
 pub use build::ZoneError;
-pub use denial::DenialError;
 use denial::Chain;
+pub use denial::DenialError;
 use steered::Service;
 pub use steered::Steered;
 
@@ -103,17 +103,23 @@ impl Zone {
         if let Some(answer) = meta(question.rtype) {
             return answer;
         }
-        let Some(&id) = self.index.get(question.name) else {
-            return Answer::NoName;
-        };
-        let Some(node) = self.nodes.get(usize::from(id.0)) else {
-            return Answer::NoName;
-        };
-        match node.kind {
-            Kind::Static => self.of_static(id, node, question.rtype),
-            Kind::Steered => self.of_steered(id, node, question.rtype),
-            Kind::Explain => self.of_explain(id, node, question.rtype, source),
+        let answer = self.of_name(question);
+        if answer == Answer::Explain && !self.explains_to(source) {
+            return Answer::Refused;
         }
+        answer
+    }
+
+    /// The same for one who may ask anything.
+    pub(crate) fn answer_to_anybody(&self, question: &Question<'_>) -> Answer {
+        self.of_name(question)
+    }
+
+    /// Names there are.
+    pub(crate) fn names(&self) -> impl Iterator<Item = (NodeId, &Name)> {
+        (0..)
+            .map(NodeId)
+            .zip(self.nodes.iter().map(|node| &node.name))
     }
 
     /// A set an [`Answer`] named.
@@ -159,6 +165,20 @@ impl Zone {
             .map(|node| &node.name)
     }
 
+    fn of_name(&self, question: &Question<'_>) -> Answer {
+        let Some(&id) = self.index.get(question.name) else {
+            return Answer::NoName;
+        };
+        let Some(node) = self.nodes.get(usize::from(id.0)) else {
+            return Answer::NoName;
+        };
+        match (node.kind, question.rtype) {
+            (Kind::Steered, rtype) => self.of_steered(id, node, rtype),
+            (Kind::Explain, Type::TXT | Type::ANY) => Answer::Explain,
+            (Kind::Static | Kind::Explain, rtype) => self.of_static(id, node, rtype),
+        }
+    }
+
     fn of_static(&self, id: NodeId, node: &Node, rtype: Type) -> Answer {
         let found = if rtype == Type::ANY || rtype == Type::RRSIG {
             self.first(node)
@@ -179,14 +199,6 @@ impl Zone {
             Type::HTTPS if self.service.has_https() => Answer::Steered(SteeredType::Https),
             Type::ANY => Answer::Steered(SteeredType::First),
             Type::RRSIG => self.signatures(id, Signed::Steered),
-            Type(_) => self.of_static(id, node, rtype),
-        }
-    }
-
-    fn of_explain(&self, id: NodeId, node: &Node, rtype: Type, source: IpAddr) -> Answer {
-        match rtype {
-            Type::TXT | Type::ANY if self.explains_to(source) => Answer::Explain,
-            Type::TXT | Type::ANY => Answer::Refused,
             Type(_) => self.of_static(id, node, rtype),
         }
     }
@@ -219,7 +231,9 @@ impl Zone {
         self.explain_from.iter().any(|net| net.contains(&source))
     }
 
-    fn is_signed(&self) -> bool {
+    /// Whether it has signatures.
+    #[must_use]
+    pub fn is_signed(&self) -> bool {
         self.set(self.negative_soa)
             .is_some_and(|set| !set.signatures.is_empty())
     }

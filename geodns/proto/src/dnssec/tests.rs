@@ -94,7 +94,8 @@ fn signatures_are_renewed_every_day() {
     assert_eq!(Validity::at(noon), Validity::at(noon + 43_199));
     assert_ne!(Validity::at(noon), Validity::at(noon + 43_200));
     let validity = Validity::at(noon);
-    let (begins, ends) = (validity.inception_s.into(), validity.expiration_s.into());
+    let begins = u64::from(validity.inception_s);
+    let ends = u64::from(validity.expiration_s);
     assert!(noon - begins >= SLACK_S && ends - noon > 13 * DAY_S);
     // After 2106, as serial numbers.
     let late = Validity::at((1 << 32) + DAY_S);
@@ -134,7 +135,12 @@ fn every_key_signs_the_keys_and_the_first_signs_the_rest() {
         validity: Validity::at(0),
         random: &random,
     };
-    for (rtype, count) in [(Type::DNSKEY, 2), (Type::CDS, 2), (Type::CDNSKEY, 2), (Type::A, 1)] {
+    for (rtype, count) in [
+        (Type::DNSKEY, 2),
+        (Type::CDS, 2),
+        (Type::CDNSKEY, 2),
+        (Type::A, 1),
+    ] {
         let mut set = Rrset::new(apex.clone(), rtype, 60, keys.dnskeys());
         signer.sign(&mut set).unwrap();
         assert_eq!(set.signatures.len(), count, "{rtype:?}");

@@ -33,6 +33,13 @@ pub(super) struct Chain {
     links: Vec<(NodeId, SetId)>,
 }
 
+/// Proofs for all names that are missing between one name and the next: see `render::Gap`.
+pub(crate) struct GapProofs<'a> {
+    pub(crate) name: &'a Name,
+    pub(crate) begin: Vec<[Option<SetId>; 2]>,
+    pub(crate) end: Vec<[Option<SetId>; 2]>,
+}
+
 impl Zone {
     /// The same zone with its keys, proofs of absence and signatures.
     ///
@@ -51,7 +58,11 @@ impl Zone {
     ///
     /// # Errors
     /// [`SignError`].
-    pub fn sign_steered(&self, steered: &mut Steered, signer: &Signer<'_>) -> Result<(), SignError> {
+    pub fn sign_steered(
+        &self,
+        steered: &mut Steered,
+        signer: &Signer<'_>,
+    ) -> Result<(), SignError> {
         if !self.is_signed() {
             return Ok(());
         }
@@ -94,6 +105,40 @@ impl Zone {
         }
     }
 
+    /// Every gap of the chain.
+    pub(crate) fn gaps(&self) -> impl Iterator<Item = GapProofs<'_>> {
+        let next = self.chain.links.iter().cycle().skip(1);
+        self.chain
+            .links
+            .iter()
+            .zip(next)
+            .filter_map(|(link, next)| {
+                let (name, end) = (&self.node(link.0)?.name, &self.node(next.0)?.name);
+                Some(GapProofs {
+                    name,
+                    begin: self.proofs_by_encloser(link.1, name),
+                    end: self.proofs_by_encloser(link.1, end),
+                })
+            })
+    }
+
+    /// What proves a missing name whose gap has the NSEC `first`, for each name from the zone's down to `lowest` that may be the
+    /// longest one there is above it.
+    fn proofs_by_encloser(&self, first: SetId, lowest: &Name) -> Vec<[Option<SetId>; 2]> {
+        let mut proofs = Vec::new();
+        let mut at = Some(lowest.as_wire());
+        while let Some(name) = at.filter(|name| name::is_within(name, self.apex.as_wire())) {
+            let wildcard = self
+                .node_of(name)
+                .and_then(|node| node.name.below("*").ok());
+            let second = wildcard.and_then(|name| self.covering(name.as_wire()));
+            proofs.push([Some(first), second.filter(|id| *id != first)]);
+            at = name::parent(name);
+        }
+        proofs.reverse();
+        proofs
+    }
+
     /// The NSEC of `name`, or the one whose gap `name` lies in.
     fn covering(&self, name: &[u8]) -> Option<SetId> {
         let after = self.chain.links.partition_point(|(id, _)| {
@@ -108,7 +153,7 @@ impl Zone {
     fn wildcard(&self, name: &[u8]) -> Option<Name> {
         let mut at = name::parent(name);
         while let Some(name) = at {
-            if let Some(node) = self.index.get(name).and_then(|id| self.node(*id)) {
+            if let Some(node) = self.node_of(name) {
                 return node.name.below("*").ok();
             }
             at = name::parent(name);
@@ -148,7 +193,12 @@ impl Zone {
             };
             let rdata = Rdata::nsec(&next.name, &self.types(node));
             let ttl_s = self.negative_ttl_s();
-            let set = self.push(Rrset::new(node.name.clone(), Type::NSEC, ttl_s, vec![rdata]))?;
+            let set = self.push(Rrset::new(
+                node.name.clone(),
+                Type::NSEC,
+                ttl_s,
+                vec![rdata],
+            ))?;
             if let Some(node) = self.nodes.get_mut(usize::from(id.0)) {
                 node.sets.push(set);
             }
@@ -170,11 +220,10 @@ impl Zone {
     }
 
     fn steered_nsec(&self, steered: &Steered) -> Option<Rrset> {
-        let (id, _) = self
-            .chain
-            .links
-            .iter()
-            .find(|(id, _)| self.node(*id).is_some_and(|node| node.kind == Kind::Steered))?;
+        let (id, _) = self.chain.links.iter().find(|(id, _)| {
+            self.node(*id)
+                .is_some_and(|node| node.kind == Kind::Steered)
+        })?;
         let at = self.chain.links.iter().position(|link| link.0 == *id)?;
         let next = self.chain.links.iter().cycle().nth(at + 1)?;
         let types: Vec<Type> = [&steered.a, &steered.aaaa, &steered.https]
@@ -191,6 +240,10 @@ impl Zone {
     /// RFC 9077.
     fn negative_ttl_s(&self) -> u32 {
         self.set(self.negative_soa).map_or(0, |set| set.ttl_s)
+    }
+
+    fn node_of(&self, name: &[u8]) -> Option<&Node> {
+        self.index.get(name).and_then(|id| self.node(*id))
     }
 
     fn node(&self, id: NodeId) -> Option<&Node> {

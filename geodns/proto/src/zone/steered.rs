@@ -121,11 +121,20 @@ impl Service {
     pub(super) fn types(&self) -> Vec<Type> {
         let addresses = || self.regions.iter().flat_map(|region| &region.addresses);
         let has = [
-            (Type::A, addresses().any(|address| address.to_canonical().is_ipv4())),
-            (Type::AAAA, addresses().any(|address| address.to_canonical().is_ipv6())),
+            (
+                Type::A,
+                addresses().any(|address| address.to_canonical().is_ipv4()),
+            ),
+            (
+                Type::AAAA,
+                addresses().any(|address| address.to_canonical().is_ipv6()),
+            ),
             (Type::HTTPS, self.has_https()),
         ];
-        has.iter().filter(|(_, has)| *has).map(|(rtype, _)| *rtype).collect()
+        has.iter()
+            .filter(|(_, has)| *has)
+            .map(|(rtype, _)| *rtype)
+            .collect()
     }
 
     fn https(&self, regions: &[&RegionService]) -> Option<Rrset> {

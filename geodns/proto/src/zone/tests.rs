@@ -385,7 +385,10 @@ mod signed {
         let answer = ask(zone, name, rtype, OUTSIDE);
         let name = Name::parse(name).unwrap();
         let ids = zone.denial(answer, name.as_wire());
-        ids.iter().flatten().map(|id| nsec(zone.set(*id).unwrap())).collect()
+        ids.iter()
+            .flatten()
+            .map(|id| nsec(zone.set(*id).unwrap()))
+            .collect()
     }
 
     #[test]
@@ -406,7 +409,10 @@ mod signed {
             (at, steps) = (name, steps + 1);
         }
         assert!(next.is_empty(), "not on the ring: {next:?}");
-        assert_eq!((at.as_str(), steps), ("rtc.example.com.", 1 + 2 + 12 + 1 + 4 + 1));
+        assert_eq!(
+            (at.as_str(), steps),
+            ("rtc.example.com.", 1 + 2 + 12 + 1 + 4 + 1)
+        );
     }
 
     #[test]
@@ -414,9 +420,12 @@ mod signed {
         let zone = signed(&sample(), &keys());
         let end = "ns2.rtc.example.com. signaling.rtc.example.com. [1, 46, 47]";
         let start = "rtc.example.com. ams.ingress.rtc.example.com. [2, 6, 46, 47, 48, 59, 60, 257]";
-        let signaling = "signaling.rtc.example.com. _explain.signaling.rtc.example.com. [1, 28, 46, 47, 65]";
-        let explain = "_explain.signaling.rtc.example.com. ap.signaling.rtc.example.com. [16, 46, 47]";
-        let eu = "eu.signaling.rtc.example.com. us-east.signaling.rtc.example.com. [1, 28, 46, 47, 65]";
+        let signaling =
+            "signaling.rtc.example.com. _explain.signaling.rtc.example.com. [1, 28, 46, 47, 65]";
+        let explain =
+            "_explain.signaling.rtc.example.com. ap.signaling.rtc.example.com. [16, 46, 47]";
+        let eu =
+            "eu.signaling.rtc.example.com. us-east.signaling.rtc.example.com. [1, 28, 46, 47, 65]";
         let last = "us-west.signaling.rtc.example.com. rtc.example.com. [1, 28, 46, 47, 65]";
         let waw = "waw.ingress.rtc.example.com. ns1.rtc.example.com. [1, 28, 46, 47]";
         for (name, rtype, expected) in [
@@ -433,7 +442,11 @@ mod signed {
             ("zzz.rtc.example.com", Type::A, &[last, start]),
             ("mars.signaling.rtc.example.com", Type::A, &[eu, signaling]),
             ("zzz.ingress.rtc.example.com", Type::A, &[waw, start]),
-            ("a.zzz.signaling.rtc.example.com", Type::A, &[last, signaling]),
+            (
+                "a.zzz.signaling.rtc.example.com",
+                Type::A,
+                &[last, signaling],
+            ),
             ("example.com", Type::A, &[]),
         ] {
             assert_eq!(proof(&zone, name, rtype), expected, "{name} {rtype:?}");
@@ -484,7 +497,13 @@ mod signed {
             };
             assert_eq!(zone.set(id).unwrap().rtype, rtype);
         }
-        assert!(matches!(ask("ingress.rtc.example.com", Type::NSEC), Answer::NoData(_)));
-        assert!(matches!(ask("ingress.rtc.example.com", Type::ANY), Answer::NoData(_)));
+        assert!(matches!(
+            ask("ingress.rtc.example.com", Type::NSEC),
+            Answer::NoData(_)
+        ));
+        assert!(matches!(
+            ask("ingress.rtc.example.com", Type::ANY),
+            Answer::NoData(_)
+        ));
     }
 }
