@@ -65,6 +65,7 @@ const MEDIA: &[&str] = &[
 const IMPORTS: &[(&str, &[&str])] = &[
     ("quinn_proto", &["core-relay/link/src/"]),
     ("redis", &["runtime/src/redis_client"]),
+    ("maxminddb", &["geodns/policy/src/databases/"]),
     ("rtc", &["transceiver/server/src/peer", "lab/src/load"]),
     ("serde_yaml", &["topology/src/load.rs"]),
     ("yaml_serde", &[]),

@@ -6,6 +6,8 @@ use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use serde::{Deserialize, Serialize, Serializer};
 use topology::Continent;
 
+use crate::databases::special::canonical;
+
 /// Bits of an IPv4 address that are measured, shown and logged.
 pub const PREFIX_V4: u8 = 24;
 /// Bits of an IPv6 address that are measured, shown and logged.
@@ -20,13 +22,13 @@ pub struct Client {
 }
 
 /// What databases say of an address. Nothing at all for private, reserved and unlisted space.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct Facts {
     /// Country.
     pub country: Option<Country>,
     /// Continent, of the record or of the country.
     pub continent: Option<Continent>,
-    /// Coordinates of the city or of the country's centre.
+    /// Coordinates of the city, or of the place that stands for the country.
     pub location: Option<Place>,
     /// Autonomous system number.
     pub asn: Option<u32>,
@@ -49,7 +51,7 @@ pub struct Place {
 pub enum PlaceOf {
     /// The client's city.
     City,
-    /// The middle of the client's country.
+    /// The place that stands for the client's country.
     Country,
 }
 
@@ -57,12 +59,20 @@ pub enum PlaceOf {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Country([u8; 2]);
 
+impl Facts {
+    /// Whether nothing is known.
+    #[must_use]
+    pub fn is_unknown(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
 impl Client {
-    /// A client at `address`; an IPv4-mapped address is the IPv4 address.
+    /// A client at `address`; of one that carries an IPv4 address ([`canonical`]) that one.
     #[must_use]
     pub fn new(address: IpAddr, facts: Facts) -> Self {
         Self {
-            address: address.to_canonical(),
+            address: canonical(address),
             facts,
         }
     }

@@ -14,6 +14,8 @@
 
 use std::sync::Arc;
 
+pub mod compile;
+pub mod databases;
 pub mod decide;
 pub mod decision;
 pub mod facts;

@@ -6,6 +6,8 @@
 
 use std::net::IpAddr;
 
+use crate::databases::special::canonical;
+
 /// Groups of clients that choose among equals together.
 pub const SLOTS: u8 = 64;
 /// Bits of an IPv4 address that choose among equals.
@@ -16,7 +18,7 @@ pub const SHARE_PREFIX_V6: u8 = 40;
 /// The slot of a client, `0..SLOTS`.
 #[must_use]
 pub fn slot_of(address: IpAddr) -> u8 {
-    match address.to_canonical() {
+    match canonical(address) {
         IpAddr::V4(ip) => slot_of_v4(u32::from(ip)),
         IpAddr::V6(ip) => slot_of_v6(u128::from(ip)),
     }

@@ -152,6 +152,11 @@ impl Rules {
         self.effect(matched?.rule)
     }
 
+    /// Whether any rule is by this autonomous system.
+    pub(crate) fn names_asn(&self, asn: u32) -> bool {
+        self.asn.matching(Some(asn)).next().is_some()
+    }
+
     pub(crate) fn prefixes(&self) -> impl Iterator<Item = ipnet::IpNet> {
         self.cidr.prefixes()
     }
