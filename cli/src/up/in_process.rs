@@ -9,6 +9,7 @@ use runtime::args::NodeArgs;
 use runtime::control::Control;
 use runtime::logging::Format;
 use runtime::node::{NodeContext, Shutdown};
+use runtime::store::Hub;
 
 use super::nodes::{Death, Files, Nodes};
 use super::plan::Node;
@@ -23,6 +24,8 @@ const KILL_WITHIN: Duration = Duration::from_secs(2);
 pub(super) struct InProcess {
     files: Files,
     control: Control,
+    /// They know each other's state by it.
+    hub: Hub,
     running: Vec<One>,
 }
 
@@ -36,10 +39,11 @@ struct One {
 
 impl InProcess {
     /// None yet. Their control work shares `control`.
-    pub(super) const fn new(files: Files, control: Control) -> Self {
+    pub(super) fn new(files: Files, control: Control) -> Self {
         Self {
             files,
             control,
+            hub: Hub::default(),
             running: Vec::new(),
         }
     }
@@ -61,7 +65,8 @@ impl Nodes for InProcess {
     fn start(&mut self, node: &Node) -> anyhow::Result<()> {
         let program = node.kind.command();
         let config = runtime::node::load(program, &self.args(node))?;
-        let context = NodeContext::new(program, &node.name, config, self.control.clone());
+        let context = NodeContext::new(program, &node.name, config, self.control.clone())
+            .with_hub(self.hub.clone());
         let shutdown = context.shutdown.clone();
         let running = (node.kind.start())(context)
             .with_context(|| format!("starting {} {}", node.kind.noun(), node.name))?;

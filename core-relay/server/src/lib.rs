@@ -16,6 +16,7 @@ mod log;
 mod metrics;
 pub mod pops;
 mod state;
+mod tell;
 mod worker;
 
 use std::sync::Arc;
@@ -24,6 +25,7 @@ use anyhow::Context as _;
 use runtime::admin::{self, Admin};
 use runtime::clock;
 use runtime::node::{NodeContext, Running};
+use runtime::store;
 use runtime::thread::spawn_worker;
 
 use crate::state::Board;
@@ -52,6 +54,11 @@ pub fn start(context: NodeContext) -> anyhow::Result<Running> {
         })
         .collect::<anyhow::Result<Vec<_>>>()?;
     let server = admin::serve(&context, relay.admin, admin_of(&board))?;
+    let own = tell::Own {
+        board: Arc::clone(&board),
+        shutdown: context.shutdown.clone(),
+    };
+    let told = store::publish(&context, own)?;
     let mut threads = Vec::with_capacity(workers.len());
     for (index, worker) in workers.into_iter().enumerate() {
         let pin = relay.pin.then_some(index);
@@ -71,7 +78,7 @@ pub fn start(context: NodeContext) -> anyhow::Result<Running> {
         address = %relay.address,
         "core relay runs"
     );
-    Ok(Running::new(threads, move || drop(server)))
+    Ok(Running::new(threads, move || drop((server, told))))
 }
 
 /// Ready from the moment every socket is bound, which is before this exists; admin HTTP itself answers while draining.

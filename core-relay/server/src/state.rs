@@ -104,6 +104,16 @@ impl Board {
         }
     }
 
+    /// Links that are up.
+    pub(crate) fn links_up(&self) -> u64 {
+        let up = |place: &Mutex<WorkerState>| {
+            let state = place.lock().unwrap_or_else(PoisonError::into_inner);
+            state.links.iter().filter(|link| link.up).count()
+        };
+        let up: usize = self.workers.iter().map(up).sum();
+        u64::try_from(up).unwrap_or(u64::MAX)
+    }
+
     pub(crate) fn to_json(&self) -> serde_json::Value {
         let read = |place: &Mutex<WorkerState>| {
             place.lock().unwrap_or_else(PoisonError::into_inner).clone()

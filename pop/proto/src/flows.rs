@@ -4,6 +4,7 @@
 mod cache;
 mod downlink;
 mod expiry;
+mod timed;
 
 use std::time::Instant;
 
@@ -18,6 +19,7 @@ use crate::flow::{Flow, FlowKey, State, TICKS_PER_S, Tick};
 use crate::recovery::{Recovery, RecoveryConfig, Taken, Unknown};
 use crate::routes::{Claim, Routes};
 use crate::table::Table;
+use crate::timing::{Timing, TimingStats};
 use crate::verdict::{DropReason, Uplink};
 
 /// Bounds of one worker's table.
@@ -78,6 +80,8 @@ pub struct Stats {
     pub open_questions: u64,
     /// Packets held.
     pub held_packets: u64,
+    /// Round trips that were timed.
+    pub timing: TimingStats,
 }
 
 /// The flows of one worker.
@@ -86,6 +90,7 @@ pub struct Flows {
     admission: Admission,
     recovery: Option<Recovery>,
     commands: Commands,
+    timing: Timing,
     epoch: Instant,
     sweep_at: Option<Instant>,
     draining: bool,
@@ -106,6 +111,7 @@ impl Flows {
                 .recovery
                 .map(|recovery| Recovery::new(recovery, seed, now)),
             commands: Commands::new(config.recovery.is_some()),
+            timing: Timing::new(),
             epoch: now,
             sweep_at: None,
             draining: false,
@@ -173,14 +179,17 @@ impl Flows {
             }
             claim => claim?,
         };
-        self.uplink_claim(routes, from, claim, ufrag, now)?;
+        if self.uplink_claim(routes, from, claim, ufrag, now)? {
+            self.timing
+                .request_up(self.passage(&from, now), header.transaction_id);
+        }
         Ok(Uplink::Forward {
             owner: claim.owner,
             also: None,
         })
     }
 
-    /// A Binding request is routed by its own hint; here only the flow is made or touched.
+    /// A Binding request is routed by its own hint; here only the flow is made or touched. Whether it is a committed one of that owner.
     fn uplink_claim(
         &mut self,
         routes: &Routes,
@@ -188,12 +197,13 @@ impl Flows {
         claim: Claim,
         ufrag: &[u8],
         now: Now,
-    ) -> Result<(), DropReason> {
+    ) -> Result<bool, DropReason> {
         let live = self.live_slot(&from);
         let flow = live.and_then(|slot| Some((slot, self.table.get(slot)?)));
         let Some((slot, flow)) = flow.filter(|(_, flow)| !flow.state.is_ended()) else {
             routes.source(from.source.client)?;
-            return self.create_tentative(routes, from, live, claim, ufrag, now);
+            let created = self.create_tentative(routes, from, live, claim, ufrag, now);
+            return created.map(|()| false);
         };
         let owned = flow.is_owned_by(claim.owner);
         if !owned && !routes.admits(&claim, now.minute) {
@@ -201,18 +211,20 @@ impl Flows {
         }
         let tick = from.tick;
         let hint = self.admission.hint(ufrag);
-        self.update(slot, |flow| match flow.state {
+        let passes = self.update(slot, |flow| match flow.state {
             // The latest claim wins: nothing but Binding requests has passed yet.
             State::Tentative { .. } => {
                 flow.owner = claim.owner;
                 flow.seen = tick;
+                false
             }
             State::Recovered | State::Committed { .. } if owned => {
                 flow.claimed(claim.owner, hint, tick);
+                true
             }
-            State::Recovered | State::Committed { .. } | State::Ended { .. } => {}
+            State::Recovered | State::Committed { .. } | State::Ended { .. } => false,
         });
-        Ok(())
+        Ok(passes == Some(true))
     }
 
     /// `ended` is the slot of a flow of the same address that is only remembered.
@@ -277,10 +289,14 @@ impl Flows {
         now: Now,
     ) -> Result<Uplink, DropReason> {
         match self.uplink_other(from, DropReason::NoFlow) {
+            Ok(verdict) => {
+                self.time_uplink(&from, packet, now);
+                Ok(verdict)
+            }
             Err(DropReason::NoFlow | DropReason::NotCommitted) if self.recovery.is_some() => {
                 self.hold(routes, from, packet, now)
             }
-            verdict => verdict,
+            refused @ Err(_) => refused,
         }
     }
 
@@ -334,14 +350,16 @@ impl Flows {
             tentative: u64::from(census.tentative),
             open_questions: recovery.map_or(0, |recovery| recovery.open_questions().into()),
             held_packets: recovery.map_or(0, |recovery| recovery.held_packets().into()),
+            timing: self.timing.totals,
             ..self.totals
         }
     }
 
-    /// Bytes taken from the allocator for flows: slots, index, and the count of hints. Grows with the flows.
+    /// Bytes taken from the allocator for flows: slots, index, and the count of hints, and the tables that round
+    /// trips are timed with. Grows with the flows.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
-        self.table.bytes() + self.admission.bytes()
+        self.table.bytes() + self.admission.bytes() + self.timing.bytes()
     }
 
     fn tick(&self, now: Instant) -> Tick {

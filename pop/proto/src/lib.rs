@@ -14,7 +14,8 @@
 //! ```
 //!
 //! Invariants, stated as absences: this crate opens no socket, reads no clock, draws no random number, and originates no
-//! packet. It parses nothing of a payload beyond the STUN header and the USERNAME of a Binding request. A tentative flow
+//! packet. It parses nothing of a payload beyond the STUN header, the USERNAME of a Binding request, and the number of a DTLS handshake
+//! message that is sent in the clear (to time round trips). A tentative flow
 //! never evicts a committed one, and no flow exists for an address that belongs to the network itself.
 
 #![forbid(unsafe_code)]
@@ -25,13 +26,17 @@ mod flow;
 pub mod flows;
 pub mod fuzz;
 mod index;
+pub mod medians;
 pub mod recovery;
 pub mod routes;
 mod table;
+mod timing;
 pub mod verdict;
 
 pub use command::{Answer, Command};
 pub use flows::{Flows, FlowsConfig, Now, Source, Stats};
+pub use medians::{Median, Medians, Prefix, Sample};
 pub use recovery::{RecoveryConfig, Released};
 pub use routes::Routes;
+pub use timing::TimingStats;
 pub use verdict::{Downlink, DropReason, Uplink};

@@ -12,6 +12,7 @@
 
 mod downlink;
 mod drain;
+mod evidence;
 mod flow_cache;
 mod ingress;
 mod metrics;
@@ -29,6 +30,7 @@ use runtime::clock;
 use runtime::node::{NodeContext, Running};
 use runtime::thread::spawn_worker;
 
+use crate::evidence::{Evidence, Samples};
 use crate::flow_cache::FlowCache;
 use crate::ingress::Ingress;
 use crate::state::Board;
@@ -52,15 +54,17 @@ pub fn start(context: NodeContext) -> anyhow::Result<Running> {
         (pop.workers, clock::now()),
         cache.as_ref().map(FlowCache::status),
     ));
+    let samples = Arc::new(Samples::new());
     let mut workers = Vec::with_capacity(usize::from(pop.workers));
     for index in 0..pop.workers {
         // The kernel spreads clients over the sockets of a group by their order in it, so that order is always the same.
         let ingress = Ingress::bind(pop, &context.metrics)
             .with_context(|| format!("ingress of worker {index}"))?;
-        let shared = (&board, cache.as_ref());
+        let shared = (&board, &samples, cache.as_ref());
         workers.push(Worker::new(&context, &config, pop, index, ingress, shared)?);
     }
     let server = admin::serve(&context, pop.admin, admin_of(&board))?;
+    let evidence = Evidence::start(&context, pop, &board, &samples)?;
     let mut threads = Vec::with_capacity(workers.len());
     for (index, worker) in workers.into_iter().enumerate() {
         let pin = pop.pin.then_some(index);
@@ -74,7 +78,9 @@ pub fn start(context: NodeContext) -> anyhow::Result<Running> {
         }
     }
     tracing::info!(node = context.name, admin = %server.address(), ingress = ?pop.ingress, "pop runs");
-    Ok(Running::new(threads, move || drop((server, cache))))
+    Ok(Running::new(threads, move || {
+        drop((server, cache, evidence))
+    }))
 }
 
 fn admin_of(board: &Arc<Board>) -> Admin {

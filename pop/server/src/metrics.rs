@@ -8,8 +8,10 @@ use pop_proto::{DropReason, Stats};
 use runtime::metrics::{Counter, Figure, Gauge, Group, Registry};
 
 use crate::metrics::recovery::RecoveryCells;
+use crate::metrics::timing::TimingCells;
 
 mod recovery;
+mod timing;
 
 /// Packets and bytes of one direction.
 #[derive(Clone, Copy, Debug, Default)]
@@ -37,6 +39,7 @@ pub(crate) struct Metrics {
     by_downlink: Counter,
     by_cache: Counter,
     recovery: RecoveryCells,
+    timing: TimingCells,
     expired: Counter,
     ended: Counter,
     backbone_lost: Counter,
@@ -96,6 +99,7 @@ impl Metrics {
             by_downlink: flows_made(registry, "downlink"),
             by_cache: flows_made(registry, "cache"),
             recovery: RecoveryCells::new(registry),
+            timing: TimingCells::new(registry),
             expired: registry.counter(
                 "pop.flows_expired",
                 "{flow}",
@@ -146,6 +150,7 @@ impl Metrics {
         self.by_downlink.set_total(flows.learned);
         self.by_cache.set_total(flows.recovered);
         self.recovery.set(&flows);
+        self.timing.set(&flows.timing);
         self.expired.set_total(flows.expired);
         self.ended.set_total(flows.ended);
         self.backbone_lost.set_total(totals.backbone_lost);

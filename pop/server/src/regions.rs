@@ -108,6 +108,13 @@ impl Regions {
         self.regions.iter().find(leads).map(|r| r.region)
     }
 
+    /// Name of a region there are links to.
+    #[must_use]
+    pub fn name_of(&self, region: RegionId) -> Option<&str> {
+        let known = self.regions.iter().find(|known| known.region == region);
+        known.map(|known| known.name.as_str())
+    }
+
     /// Name of the region a link leads to, and whether the link carries its uplink.
     #[must_use]
     pub fn role_of(&self, link: LinkId) -> Option<(&str, bool)> {

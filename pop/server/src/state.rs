@@ -32,11 +32,25 @@ pub(crate) struct WorkerState {
     pub(crate) flows_by_cache: u64,
     pub(crate) flows_expired: u64,
     pub(crate) flows_ended: u64,
+    /// Questions to the flow cache, so far and without an answer yet, and packets held meanwhile.
+    pub(crate) questions: u64,
+    pub(crate) questions_open: u64,
+    pub(crate) packets_held: u64,
+    /// Round trips of clients that were timed.
+    pub(crate) rtt_samples: u64,
+    pub(crate) owner_rtts: Vec<OwnerRtt>,
     pub(crate) packets_up: u64,
     pub(crate) packets_down: u64,
     pub(crate) drops: u64,
     pub(crate) config_generation: u64,
     pub(crate) links: Vec<LinkView>,
+}
+
+/// The least of the latest round trips to the transceivers of a region and back.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct OwnerRtt {
+    pub(crate) region: String,
+    pub(crate) rtt_us: u32,
 }
 
 /// One link as `/state` shows it.
@@ -126,7 +140,7 @@ impl Board {
         serde_json::to_value(view).unwrap_or_default()
     }
 
-    fn read(&self) -> impl Iterator<Item = WorkerState> + '_ {
+    pub(crate) fn read(&self) -> impl Iterator<Item = WorkerState> + '_ {
         self.workers
             .iter()
             .map(|place| place.lock().unwrap_or_else(PoisonError::into_inner).clone())

@@ -36,6 +36,7 @@ use wire::{ClientAddr, PopId, Tag};
 
 use crate::downlink::DownlinkPath;
 use crate::drain::Drain;
+use crate::evidence::Samples;
 use crate::flow_cache::{FlowCache, Port};
 use crate::ingress::Ingress;
 use crate::metrics::Metrics;
@@ -81,6 +82,7 @@ pub(crate) struct Worker {
     metrics: Metrics,
     registry: Registry,
     board: Arc<Board>,
+    samples: Arc<Samples>,
     publish_at: Instant,
     draining: bool,
     last_forwarded: Instant,
@@ -95,7 +97,7 @@ impl Worker {
         pop: &Pop,
         index: u8,
         ingress: Ingress,
-        (board, cache): (&Arc<Board>, Option<&FlowCache>),
+        (board, samples, cache): (&Arc<Board>, &Arc<Samples>, Option<&FlowCache>),
     ) -> anyhow::Result<Self> {
         let now = clock::now();
         let plan = Plan::new(&config.topology, pop, index);
@@ -142,6 +144,7 @@ impl Worker {
             metrics: Metrics::new(&context.metrics),
             registry: context.metrics.clone(),
             board: Arc::clone(board),
+            samples: Arc::clone(samples),
             publish_at: now,
             draining: false,
             last_forwarded: now,

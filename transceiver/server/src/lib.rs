@@ -10,6 +10,7 @@ pub mod backend;
 pub mod engine;
 pub mod peer;
 pub mod signaling;
+mod tell;
 pub mod token;
 
 use std::sync::Arc;
@@ -18,6 +19,7 @@ use anyhow::Context as _;
 use runtime::admin::{self, Admin};
 use runtime::node::{NodeContext, Running, State};
 use runtime::poll::Waker;
+use runtime::store;
 use runtime::thread::spawn_worker;
 
 use crate::engine::{Board, Worker, handle};
@@ -50,6 +52,12 @@ pub fn start(context: NodeContext) -> anyhow::Result<Running> {
         Sockets::bind(node.whip, node.peer)?,
     )?;
     let server = admin::serve(&context, node.admin, admin_of(&context, &board, engine))?;
+    let own = tell::Own {
+        board: Arc::clone(&board),
+        shutdown: context.shutdown.clone(),
+        config: context.config.clone(),
+    };
+    let told = store::publish(&context, own)?;
     let thread = spawn_worker("transceiver", None, move || worker.run())
         .context("starting the engine thread")?;
     let stopped = context.shutdown.clone();
@@ -59,8 +67,7 @@ pub fn start(context: NodeContext) -> anyhow::Result<Running> {
     tracing::info!(node = context.name, region = region.name, admin = %server.address(), whip = %node.whip, "transceiver runs");
     Ok(Running::new(vec![thread], move || {
         context.shutdown.stop();
-        drop(served);
-        drop(server);
+        drop((served, server, told));
     }))
 }
 

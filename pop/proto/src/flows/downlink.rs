@@ -16,13 +16,13 @@ impl Flows {
         }
         let to = self.arrival(source(header), now);
         match self.live_slot(&to) {
-            Some(slot) => self.downlink_known(slot, to, header.owner, payload),
+            Some(slot) => self.downlink_known(slot, to, header.owner, payload, now),
             None => self.downlink_unknown(to, header.owner, payload, now),
         }
         Downlink::Deliver
     }
 
-    fn downlink_known(&mut self, slot: u32, to: Arrival, owner: Owner, payload: &[u8]) {
+    fn downlink_known(&mut self, slot: u32, to: Arrival, owner: Owner, payload: &[u8], now: Now) {
         let Some(flow) = self.table.get(slot) else {
             return;
         };
@@ -47,6 +47,7 @@ impl Flows {
                 flow.answered(owner);
             }
         });
+        self.time_downlink(&to, owner, payload, now);
         self.keep_stored(slot, to, owner);
         if commits {
             self.release_to_owner(slot, to);

@@ -38,6 +38,7 @@ impl Flows {
                 self.expire(slot);
             }
         }
+        self.timing.sweep(tick);
         self.sweep_at = None;
         if self.table.len() > 0 || self.recovery.as_ref().is_some_and(|it| !it.is_idle()) {
             self.schedule_sweep(now.instant);

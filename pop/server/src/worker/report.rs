@@ -8,7 +8,7 @@ use runtime::log_limit::LogLimit;
 
 use super::Worker;
 use crate::metrics::Totals;
-use crate::state::{LinkView, WorkerState};
+use crate::state::{LinkView, OwnerRtt, WorkerState};
 
 /// How often figures are published.
 const PUBLISH_INTERVAL: Duration = Duration::from_millis(100);
@@ -104,6 +104,9 @@ impl Worker {
         let drops = &mut self.totals.drops;
         drops.add(DropReason::Reassembly, unfinished - self.totals.unfinished);
         self.totals.unfinished = unfinished;
+        while let Some(sample) = self.flows.next_sample() {
+            self.samples.push(sample);
+        }
         let (link_drops, flows) = (self.links.drops(), self.flows.stats());
         self.metrics.publish(&Totals {
             up: self.totals.up,
@@ -119,6 +122,34 @@ impl Worker {
             self.metrics
                 .publish_region(&self.registry, region, !reachable);
         }
+        let links = self.links();
+        let owner_rtts = self.owner_rtts();
+        self.heart
+            .packets(self.totals.up.packets + self.totals.down.packets);
+        self.board.show(WorkerState {
+            worker: self.index,
+            draining: self.draining,
+            flows: flows.flows,
+            flows_tentative: flows.tentative,
+            flows_by_hint: flows.created,
+            flows_by_downlink: flows.learned,
+            flows_by_cache: flows.recovered,
+            flows_expired: flows.expired,
+            flows_ended: flows.ended,
+            questions: flows.questions,
+            questions_open: flows.open_questions,
+            packets_held: flows.held_packets,
+            rtt_samples: flows.timing.samples,
+            owner_rtts,
+            packets_up: self.totals.up.packets,
+            packets_down: self.totals.down.packets,
+            drops: self.totals.drops.total(),
+            config_generation: self.generation,
+            links,
+        });
+    }
+
+    fn links(&mut self) -> Vec<LinkView> {
         let mut views = Vec::new();
         for link in self.links.all_stats() {
             self.metrics.publish_link(&self.registry, self.index, &link);
@@ -136,23 +167,14 @@ impl Worker {
                 peer_loss_ppm: link.peer_loss_ppm,
             });
         }
-        self.heart
-            .packets(self.totals.up.packets + self.totals.down.packets);
-        self.board.show(WorkerState {
-            worker: self.index,
-            draining: self.draining,
-            flows: flows.flows,
-            flows_tentative: flows.tentative,
-            flows_by_hint: flows.created,
-            flows_by_downlink: flows.learned,
-            flows_by_cache: flows.recovered,
-            flows_expired: flows.expired,
-            flows_ended: flows.ended,
-            packets_up: self.totals.up.packets,
-            packets_down: self.totals.down.packets,
-            drops: self.totals.drops.total(),
-            config_generation: self.generation,
-            links: views,
+        views
+    }
+
+    fn owner_rtts(&self) -> Vec<OwnerRtt> {
+        let named = self.flows.owner_rtts().filter_map(|(region, rtt_us)| {
+            let region = self.regions.name_of(region)?.to_owned();
+            Some(OwnerRtt { region, rtt_us })
         });
+        named.collect()
     }
 }

@@ -38,6 +38,12 @@ impl Board {
         }
     }
 
+    /// Sessions there are.
+    pub(crate) fn sessions(&self) -> u32 {
+        let state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        state.sessions
+    }
+
     pub(crate) fn to_json(&self) -> serde_json::Value {
         let state = self
             .0
