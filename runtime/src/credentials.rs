@@ -7,6 +7,7 @@
 //! hint.keys    keys of hints, see wire::hint::KeyRing       required
 //! admin.token  one line; without it admin verbs are refused optional
 //! whip.secret  HS256 key; with it WHIP needs a bearer token optional
+//! cookie.keys  secrets of DNS cookies, see geodns_proto::cookie; a GeoDNS node without them draws its own   optional
 //! redis.user, redis.password   one line each: who a PoP is to the Redis of its failover group     optional
 //! redis.ca.pem  certificates that group's Redis is trusted by; ca.pem when absent                 optional
 //! ```
@@ -29,13 +30,14 @@ use wire::hint::{KeyRing, KeyRingError};
 use crate::files::regular_file;
 
 /// Names of the files, in the order they are read.
-pub const FILES: [&str; 9] = [
+pub const FILES: [&str; 10] = [
     CA,
     CERT,
     KEY,
     HINT_KEYS,
     ADMIN_TOKEN,
     WHIP_SECRET,
+    COOKIE_KEYS,
     REDIS_USER,
     REDIS_PASSWORD,
     REDIS_CA,
@@ -46,6 +48,7 @@ const KEY: &str = "key.pem";
 const HINT_KEYS: &str = "hint.keys";
 const ADMIN_TOKEN: &str = "admin.token";
 const WHIP_SECRET: &str = "whip.secret";
+const COOKIE_KEYS: &str = "cookie.keys";
 const REDIS_USER: &str = "redis.user";
 const REDIS_PASSWORD: &str = "redis.password";
 const REDIS_CA: &str = "redis.ca.pem";
@@ -72,6 +75,8 @@ pub struct Credentials {
     pub admin_token: Option<Secret>,
     /// Verifies tokens of WHIP requests; without it they need none.
     pub whip_secret: Option<Secret>,
+    /// Text with the secrets of DNS cookies.
+    pub cookie_keys: Option<Secret>,
     /// What Redis needs to know and to be known by.
     pub redis: RedisCredentials,
     /// When the node's certificate ends, in seconds since the Unix epoch.
@@ -216,6 +221,9 @@ impl Credentials {
         let whip_secret = read_optional(dir, WHIP_SECRET)
             .and_then(|bytes| bytes.map(|bytes| whip_secret(&bytes)).transpose())
             .map_err(at(WHIP_SECRET))?;
+        let cookie_keys = read_optional(dir, COOKIE_KEYS)
+            .and_then(|text| text.map(|text| text_secret(&text)).transpose())
+            .map_err(at(COOKIE_KEYS))?;
         let ca: Arc<[_]> = ca.into();
         let redis = redis(dir, &ca)?;
         Ok(Self {
@@ -225,6 +233,7 @@ impl Credentials {
             hint_keys: Arc::new(hint_keys),
             admin_token,
             whip_secret,
+            cookie_keys,
             redis,
             expires_unix_s,
             dir: dir.to_owned(),
@@ -251,7 +260,7 @@ fn read(dir: &Path, name: &str) -> Result<Vec<u8>, Problem> {
     let metadata = file.metadata()?;
     if matches!(
         name,
-        KEY | HINT_KEYS | ADMIN_TOKEN | WHIP_SECRET | REDIS_PASSWORD
+        KEY | HINT_KEYS | ADMIN_TOKEN | WHIP_SECRET | COOKIE_KEYS | REDIS_PASSWORD
     ) && metadata.mode() & 0o004 != 0
     {
         tracing::warn!(file = %path.display(), "everybody on this machine can read this secret: chmod o-r");
@@ -304,6 +313,10 @@ fn admin_token(bytes: &[u8]) -> Result<Secret, Problem> {
     strong
         .then(|| Secret(token.as_bytes().into()))
         .ok_or(Problem::WeakToken)
+}
+
+fn text_secret(bytes: &[u8]) -> Result<Secret, Problem> {
+    text_of(bytes).map(|text| Secret(text.as_bytes().into()))
 }
 
 /// The line end that editors and shells add is not part of the key.

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! RecvBatch  recvmmsg, one buffer per slot, GRO datagrams handed out segment by segment
+//! ReplyBatch recvmmsg, then sendmmsg of replies written over the requests
 //! SendBatch  sendmmsg, one arena; a destination that fails never holds up the others
 //! SourceBatch  sendmmsg, each datagram from a source of its own: for load generators
 //! Outbox     trains and single datagrams of a regrouped batch
@@ -12,12 +13,14 @@
 
 mod batch;
 mod outbox;
+mod replies;
 mod segments;
 mod socket;
 mod sources;
 
 pub use batch::{GRO_SLOT_BYTES, RecvBatch, Segments, SendBatch, SendReport};
 pub use outbox::Outbox;
+pub use replies::{InSlot, ReplyBatch};
 pub use segments::send_segments;
 pub use socket::{BindOptions, UdpSocket};
 pub use sources::SourceBatch;

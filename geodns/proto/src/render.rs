@@ -364,8 +364,8 @@ impl RenderedBuilder {
         Ok(())
     }
 
-    /// The answer to names below the zone that are not there. Its first two bytes are a pointer to the zone's name in the
-    /// question and are set for each question; otherwise nothing in it may point into the question or beyond it.
+    /// The answer to names below the zone that are not there. When it begins with a compression pointer, that is set to the zone's
+    /// name in each question; otherwise nothing in it may be compressed against the question.
     ///
     /// # Errors
     /// See [`RenderError`].

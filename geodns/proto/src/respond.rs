@@ -483,7 +483,9 @@ fn write(
     let (_, rest) = rest.split_at_mut_checked(question_end - HEADER_BYTES)?;
     let (slot, rest) = rest.split_at_mut_checked(records.len())?;
     slot.copy_from_slice(records);
-    if let (Some(zone_at), Some(pointer)) = (reply.zone_at, slot.first_chunk_mut()) {
+    if let (Some(zone_at), Some(pointer)) = (reply.zone_at, slot.first_chunk_mut::<2>())
+        && pointer.first().is_some_and(|byte| *byte >= POINTER)
+    {
         *pointer = pointer_to(zone_at);
     }
     if opt {
@@ -496,6 +498,9 @@ const FLAG_RESPONSE: u8 = 0x80;
 const FLAG_DO: u8 = 0x80;
 /// Code and length of an option.
 const OPTION_HEAD_BYTES: usize = 4;
+
+/// From this on the first byte of a name is that of a pointer.
+const POINTER: u8 = 0xc0;
 
 /// A compression pointer (RFC 1035 §4.1.4) to a part of the question's name.
 fn pointer_to(zone_at: u8) -> [u8; 2] {

@@ -92,6 +92,53 @@ impl Headers {
         Ok(received)
     }
 
+    /// Receives without blocking into `slots`, one datagram each, without control messages. Returns how many were filled.
+    pub(crate) fn receive_slots<'a>(
+        &mut self,
+        socket: BorrowedFd<'_>,
+        slots: impl Iterator<Item = &'a mut [u8]>,
+        names: &mut [Name],
+    ) -> io::Result<usize> {
+        let mut count = 0;
+        let headers = self.headers.iter_mut().zip(self.vectors.iter_mut());
+        for ((header, vector), (slot, name)) in headers.zip(slots.zip(names.iter_mut())) {
+            vector.iov_len = slot.len();
+            vector.iov_base = slot.as_mut_ptr().cast();
+            let header = &mut header.msg_hdr;
+            header.msg_iov = vector;
+            header.msg_iovlen = 1;
+            header.msg_name = name.bytes.as_mut_ptr().cast();
+            header.msg_namelen = NAME_BYTES_U32;
+            header.msg_control = std::ptr::null_mut();
+            header.msg_controllen = 0;
+            header.msg_flags = 0;
+            count += 1;
+        }
+        // SAFETY: `count` headers were written above; each points at memory borrowed mutably for 'a or the whole call, with
+        // the length it has.
+        let received = unsafe {
+            libc::recvmmsg(
+                socket.as_raw_fd(),
+                self.headers.as_mut_ptr(),
+                count,
+                libc::MSG_DONTWAIT,
+                std::ptr::null_mut(),
+            )
+        };
+        let received = usize::try_from(received).map_err(|_| io::Error::last_os_error())?;
+        for (name, header) in names.iter_mut().zip(self.headers.iter()).take(received) {
+            name.len = header.msg_hdr.msg_namelen;
+        }
+        Ok(received)
+    }
+
+    /// Length of the datagram in slot `index` of the last receive, as far as it was taken.
+    pub(crate) fn received_len(&self, index: usize) -> usize {
+        self.headers
+            .get(index)
+            .map_or(0, |header| header.msg_len as usize)
+    }
+
     /// Whether the datagram in slot `index` of the last [`Self::receive`] was longer than its buffer.
     pub(crate) fn is_truncated(&self, index: usize) -> bool {
         self.headers

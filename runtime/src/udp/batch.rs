@@ -318,7 +318,7 @@ pub(super) fn send_all(
 }
 
 /// Nothing waits, a signal came, or an ICMP error about an earlier send is reported in place of data.
-fn is_nothing_there(error: &io::Error) -> bool {
+pub(super) fn is_nothing_there(error: &io::Error) -> bool {
     matches!(
         error.kind(),
         io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted | io::ErrorKind::ConnectionRefused

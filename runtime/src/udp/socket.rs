@@ -10,6 +10,8 @@ use socket2::{Domain, Protocol, Socket, Type};
 use super::segments::Segmentation;
 use crate::metrics::Registry;
 use crate::sys;
+use crate::sys::address::Name;
+use crate::sys::control_message::Control;
 
 /// How a socket is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,8 +43,8 @@ impl Default for BindOptions {
     }
 }
 
-/// A bound, non-blocking UDP socket. IPv6 sockets carry IPv6 only. Closed when the value is dropped.
-#[derive(Debug)]
+/// A bound, non-blocking UDP socket. IPv6 sockets carry IPv6 only. Clones share it; closed when the last is dropped.
+#[derive(Clone, Debug)]
 pub struct UdpSocket {
     inner: Arc<Inner>,
     local: SocketAddr,
@@ -117,6 +119,15 @@ impl UdpSocket {
     #[must_use]
     pub fn segmentation_fallbacks(&self) -> u64 {
         self.inner.segmentation.fallbacks()
+    }
+
+    /// Sends one datagram without blocking, for what is too rare to be worth a batch.
+    ///
+    /// # Errors
+    /// The send buffer is full, or the kernel refuses the destination.
+    pub fn send_to(&self, to: SocketAddr, payload: &[u8]) -> io::Result<()> {
+        let (name, control) = (Name::encode(to), Control::EMPTY);
+        sys::message::send_one(self.as_fd(), &name, payload, &control)
     }
 
     pub(super) fn segmentation(&self) -> &Segmentation {
