@@ -194,7 +194,7 @@ pub fn write_network(
     let authority = Authority::create(&topology.network.name, validity.ca)?;
     let hint_keys = keys::fresh()?;
     let mut files = authority.files(out);
-    for node in node_names(topology) {
+    for node in topology.node_names() {
         let dir = credentials_dir(out, node);
         files.extend(authority.node_files(node, validity.node, &dir)?);
         files.push(NewFile::private(dir.join("hint.keys"), hint_keys.clone()));
@@ -208,16 +208,6 @@ pub fn write_network(
 #[must_use]
 pub fn credentials_dir(out: &Path, node: &str) -> PathBuf {
     out.join(node)
-}
-
-/// Every node of a topology: per region core relays, then transceivers, then the PoPs.
-pub fn node_names(topology: &Topology) -> impl Iterator<Item = &str> {
-    let regions = topology.regions.iter().flat_map(|region| {
-        let relays = region.core_relays.iter().map(|relay| relay.name.as_str());
-        let transceivers = region.transceivers.nodes.iter();
-        relays.chain(transceivers.map(|node| node.name.as_str()))
-    });
-    regions.chain(topology.pops.iter().map(|pop| pop.name.as_str()))
 }
 
 fn params(validity: Validity, common_name: &str) -> CertificateParams {

@@ -112,7 +112,7 @@ fn make_certs(command: CertsCommand) -> Result<(), Failure> {
             };
             let topology = load_topology(&topology)?;
             certs::write_network(&topology, &out, validity, existing(force)).map_err(refused)?;
-            let nodes = certs::node_names(&topology).count();
+            let nodes = topology.node_names().count();
             say(&format!(
                 "Credentials of {nodes} nodes are in {}. Keep ca.key.pem where no node runs.",
                 out.display()

@@ -2,11 +2,11 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, FromArgMatches as _};
+use clap::Args;
 
 use crate::logging;
 
-/// Flags of `pop`, `core-relay` and `transceiver`.
+/// Flags of every node.
 #[derive(Clone, Debug, Args)]
 pub struct NodeArgs {
     /// The topology file
@@ -41,28 +41,25 @@ pub enum ArgsEnd {
     Wrong(String),
 }
 
-impl NodeArgs {
-    /// Reads a command line, the program's name first.
-    ///
-    /// # Errors
-    /// See [`ArgsEnd`].
-    pub fn parse<I, T>(program: &'static str, command_line: I) -> Result<Self, ArgsEnd>
-    where
-        I: IntoIterator<Item = T>,
-        T: Into<std::ffi::OsString> + Clone,
-    {
-        let command = clap::Command::new(program).version(env!("CARGO_PKG_VERSION"));
-        Self::augment_args(command)
-            .try_get_matches_from(command_line)
-            .and_then(|matches| Self::from_arg_matches(&matches))
-            .map_err(|error| {
-                if error.use_stderr() {
-                    ArgsEnd::Wrong(first_paragraph(&error.to_string()))
-                } else {
-                    ArgsEnd::Shown(error.to_string())
-                }
-            })
-    }
+/// Reads the command line of a node, the program's name first: [`NodeArgs`], or flags that hold them and more.
+///
+/// # Errors
+/// See [`ArgsEnd`].
+pub fn parse<A: Args>(
+    program: &'static str,
+    command_line: impl IntoIterator<Item = impl Into<std::ffi::OsString> + Clone>,
+) -> Result<A, ArgsEnd> {
+    let command = clap::Command::new(program).version(env!("CARGO_PKG_VERSION"));
+    A::augment_args(command)
+        .try_get_matches_from(command_line)
+        .and_then(|matches| A::from_arg_matches(&matches))
+        .map_err(|error| {
+            if error.use_stderr() {
+                ArgsEnd::Wrong(first_paragraph(&error.to_string()))
+            } else {
+                ArgsEnd::Shown(error.to_string())
+            }
+        })
 }
 
 /// What clap says before it repeats the usage, on one line.
@@ -78,7 +75,7 @@ mod tests {
     use super::*;
 
     fn wrong(line: &[&str]) -> String {
-        match NodeArgs::parse("pop", line) {
+        match parse::<NodeArgs>("pop", line) {
             Err(ArgsEnd::Wrong(line)) => line,
             other => panic!("{other:?}"),
         }
@@ -110,7 +107,7 @@ mod tests {
 
     #[test]
     fn defaults() {
-        let args = NodeArgs::parse("pop", ["pop", "--topology", "t.yaml", "--node", "a"]).unwrap();
+        let args: NodeArgs = parse("pop", ["pop", "--topology", "t.yaml", "--node", "a"]).unwrap();
         assert_eq!(args.credentials, PathBuf::from("/etc/firsthop/credentials"));
         assert_eq!((args.log.as_str(), args.check), ("info", false));
     }
@@ -118,7 +115,7 @@ mod tests {
     #[test]
     fn help_is_not_an_error() {
         assert!(matches!(
-            NodeArgs::parse("pop", ["pop", "--help"]),
+            parse::<NodeArgs>("pop", ["pop", "--help"]),
             Err(ArgsEnd::Shown(text)) if text.contains("--print-config")
         ));
     }

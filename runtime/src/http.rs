@@ -1,4 +1,5 @@
-//! HTTP/1.1 of the control plane: a router served to a bounded number of connections, each for a bounded time.
+//! HTTP/1.1 of the control plane: a router served to a bounded number of connections, each for a bounded time, in the clear or to
+//! certain nodes over TLS.
 //!
 //! Beyond the number of places, connections wait in the kernel's backlog. A client that sends slowly, or nothing, holds its place
 //! until the head of a request is overdue (also the longest a connection may idle), and no connection outlives its lifetime.
@@ -15,10 +16,14 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::{sleep, timeout};
 use tower::ServiceExt as _;
+
+use crate::metrics::Counter;
+use crate::peer_tls::Gate;
 
 /// What one address serves at most.
 #[derive(Clone, Copy, Debug)]
@@ -48,11 +53,47 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 const HEADERS_MAX: usize = 64;
 const READ_BUFFER_LEN_MAX: usize = 16 * 1024;
 
+/// The gate of the moment: a connection meets the one there is when it arrives. Whoever it turns away is counted.
+#[derive(Clone)]
+pub struct Nodes {
+    /// Gives the gate.
+    pub gate: Arc<dyn Fn() -> Arc<Gate> + Send + Sync>,
+    /// Connections turned away.
+    pub refused: Counter,
+}
+
+impl std::fmt::Debug for Nodes {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Nodes").finish_non_exhaustive()
+    }
+}
+
 /// Accepts until `stop`, and answers what is under way then. Handlers find the peer's address as [`ConnectInfo`].
 pub async fn serve(
     listener: TcpListener,
     router: Router,
     limits: Limits,
+    stop: impl Future<Output = ()> + Send,
+) {
+    serve_with(listener, router, limits, None, stop).await;
+}
+
+/// The same over TLS, for nodes.
+pub async fn serve_nodes(
+    listener: TcpListener,
+    router: Router,
+    limits: Limits,
+    nodes: Nodes,
+    stop: impl Future<Output = ()> + Send,
+) {
+    serve_with(listener, router, limits, Some(nodes), stop).await;
+}
+
+async fn serve_with(
+    listener: TcpListener,
+    router: Router,
+    limits: Limits,
+    nodes: Option<Nodes>,
     stop: impl Future<Output = ()> + Send,
 ) {
     let places = Arc::new(Semaphore::new(limits.connections));
@@ -68,6 +109,7 @@ pub async fn serve(
             router: router.clone(),
             peer,
             limits,
+            nodes: nodes.clone(),
             stop: stopping.clone(),
             _place: place,
         };
@@ -101,14 +143,26 @@ struct Connection {
     router: Router,
     peer: SocketAddr,
     limits: Limits,
+    nodes: Option<Nodes>,
     stop: watch::Receiver<bool>,
     _place: Option<OwnedSemaphorePermit>,
 }
 
 impl Connection {
-    async fn serve(mut self, stream: TcpStream) {
+    async fn serve(self, stream: TcpStream) {
         // Responses are one write each; nothing is gained by waiting for more.
         let _ = stream.set_nodelay(true);
+        let Some(nodes) = self.nodes.clone() else {
+            return self.http(stream).await;
+        };
+        let gate = (nodes.gate)();
+        match gate.accept(stream).await {
+            Some(stream) => self.http(stream).await,
+            None => nodes.refused.add(1),
+        }
+    }
+
+    async fn http<S: AsyncRead + AsyncWrite + Unpin + Send>(mut self, stream: S) {
         let service = service_fn(|mut request: Request<Incoming>| {
             request.extensions_mut().insert(ConnectInfo(self.peer));
             self.router.clone().oneshot(request)

@@ -17,6 +17,7 @@ pub mod logging;
 pub mod metrics;
 pub mod node;
 pub mod pace;
+pub mod peer_tls;
 pub mod poll;
 pub mod random;
 pub mod redis_client;

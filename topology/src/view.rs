@@ -70,6 +70,18 @@ impl Topology {
         self.geodns_named(name).map(NodeRole::GeoDns)
     }
 
+    /// The names of all nodes: per region core relays, then transceivers, then the PoPs, then GeoDNS.
+    pub fn node_names(&self) -> impl Iterator<Item = &str> {
+        let regions = self.regions.iter().flat_map(|region| {
+            let relays = region.core_relays.iter().map(|relay| relay.name.as_str());
+            let transceivers = region.transceivers.nodes.iter();
+            relays.chain(transceivers.map(|node| node.name.as_str()))
+        });
+        let pops = self.pops.iter().map(|pop| pop.name.as_str());
+        let geodns = self.geodns.iter().map(|node| node.name.as_str());
+        regions.chain(pops).chain(geodns)
+    }
+
     /// The GeoDNS node of this name.
     #[must_use]
     pub fn geodns_named(&self, name: &str) -> Option<&GeoDns> {

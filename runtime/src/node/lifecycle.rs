@@ -10,10 +10,10 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until, timeout};
 
-use super::config;
+use super::config::{self, Config};
 use super::reload::{Files, Reloader};
 use super::{NodeContext, Running, Shutdown, State};
-use crate::args::{ArgsEnd, NodeArgs};
+use crate::args::{self, ArgsEnd, NodeArgs};
 use crate::control::Control;
 use crate::logging;
 use crate::metrics::Push;
@@ -33,15 +33,35 @@ const REFUSED: u8 = 2;
 
 /// `main` of a node's program.
 pub fn main(program: &'static str, start: Start) -> ExitCode {
-    match NodeArgs::parse(program, std::env::args_os()) {
-        Ok(args) => main_with(program, start, args),
+    main_of(program, |args: NodeArgs| main_with(program, start, args))
+}
+
+/// The same for a program with flags of its own: `run` goes on with what was read.
+pub fn main_of<A: clap::Args>(program: &'static str, run: impl FnOnce(A) -> ExitCode) -> ExitCode {
+    match args::parse(program, std::env::args_os()) {
+        Ok(args) => run(args),
         Err(ArgsEnd::Shown(text)) => print(&text),
         Err(ArgsEnd::Wrong(line)) => refuse(program, &line),
     }
 }
 
 /// The same with flags that were read elsewhere.
-pub fn main_with(program: &'static str, start: Start, args: NodeArgs) -> ExitCode {
+pub fn main_with(
+    program: &'static str,
+    start: impl FnOnce(NodeContext) -> anyhow::Result<Running>,
+    args: NodeArgs,
+) -> ExitCode {
+    main_checked(program, |_| Ok(()), start, args)
+}
+
+/// The same for a node that reads more than topology and credentials: `check` says in one line what is wrong with it, before
+/// anything starts and for `--check` too.
+pub fn main_checked(
+    program: &'static str,
+    check: impl FnOnce(&Config) -> Result<(), String>,
+    start: impl FnOnce(NodeContext) -> anyhow::Result<Running>,
+    args: NodeArgs,
+) -> ExitCode {
     if let Err(error) = logging::start(&args.log, args.log_format) {
         return refuse(program, &error);
     }
@@ -53,6 +73,9 @@ pub fn main_with(program: &'static str, start: Start, args: NodeArgs) -> ExitCod
     if args.print_config {
         let yaml = config::rendered(&config.topology, &args.node);
         return print(&yaml.unwrap_or_default());
+    }
+    if let Err(line) = check(&config) {
+        return refuse(program, &line);
     }
     if args.check {
         let (node, file) = (&args.node, args.topology.display());
@@ -75,7 +98,7 @@ pub fn main_with(program: &'static str, start: Start, args: NodeArgs) -> ExitCod
 }
 
 fn run(
-    start: Start,
+    start: impl FnOnce(NodeContext) -> anyhow::Result<Running>,
     context: &NodeContext,
     reloader: Reloader,
     push: Option<Push>,

@@ -21,7 +21,6 @@ pub mod ingress;
 mod listen;
 mod metrics;
 mod offer;
-mod peer_tls;
 pub mod precondition;
 mod problem;
 mod rate;

@@ -17,18 +17,14 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::{sleep, timeout};
-use tokio_rustls::TlsAcceptor;
 
 use crate::signaling::App;
-use crate::signaling::peer_tls;
 use crate::signaling::route::{From, answer};
 
 /// Connections on one address at most.
 pub(super) const CONNECTIONS_MAX: usize = 1024;
 /// The head of a request has come by then; counted from the end of the last response.
 pub(super) const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
-/// TLS is up by then.
-const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(3);
 /// No connection is used longer.
 const LIFETIME_MAX: Duration = Duration::from_secs(300);
 /// What is in flight when a connection has to end may take as long.
@@ -82,17 +78,10 @@ async fn connection(
         From::Client => http(app, stream, from, stop).await,
         From::Transceiver => {
             let settings = app.settings();
-            let acceptor = TlsAcceptor::from(Arc::clone(&settings.peer_tls));
-            let Ok(Ok(stream)) = timeout(HANDSHAKE_TIMEOUT, acceptor.accept(stream)).await else {
+            let Some(stream) = settings.gate.accept(stream).await else {
                 app.metrics.peers_refused.add(1);
                 return;
             };
-            let (_, tls) = stream.get_ref();
-            let nodes = settings.transceivers().iter();
-            if !peer_tls::is_one_of(tls.peer_certificates(), nodes.map(|node| &*node.name)) {
-                app.metrics.peers_refused.add(1);
-                return;
-            }
             http(app, stream, from, stop).await;
         }
     }

@@ -4,14 +4,13 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use runtime::node::Config;
-use rustls::ServerConfig;
-use topology::{Region, Signaling, Topology, Transceiver};
+use runtime::peer_tls::{self, Gate};
+use topology::{Signaling, Topology};
 use wire::Owner;
 use wire::hint::KeyRing;
 
 use crate::signaling::bearer::Verifier;
 use crate::signaling::forward::Peers;
-use crate::signaling::peer_tls;
 
 /// Where the endpoint is when the topology's URL has no path.
 const DEFAULT_PATH: &str = "/whip";
@@ -30,7 +29,7 @@ pub(super) struct Settings {
     /// Checks bearer tokens; `None` when there is no `whip.secret`.
     pub(super) verifier: Option<Verifier>,
     /// Accepts other transceivers.
-    pub(super) peer_tls: Arc<ServerConfig>,
+    pub(super) gate: Gate,
     /// Reaches other transceivers.
     pub(super) peers: Peers,
 }
@@ -50,6 +49,7 @@ impl Settings {
             .id_of(transceiver.address)
             .with_context(|| format!("transceiver `{node}` lies outside its region's CIDR"))?;
         let credentials = &config.credentials;
+        let nodes = &region.transceivers.nodes;
         Ok(Self {
             node: node.to_owned(),
             region: region.name.clone(),
@@ -62,8 +62,11 @@ impl Settings {
                 .whip_secret
                 .as_ref()
                 .map(|secret| Verifier::new(secret.expose())),
-            peer_tls: peer_tls::server(credentials)?,
-            peers: Peers::new(&region.transceivers.nodes, peer_tls::client(credentials)?),
+            gate: Gate::new(
+                credentials,
+                nodes.iter().map(|node| node.name.clone()).collect(),
+            )?,
+            peers: Peers::new(nodes, peer_tls::client(credentials)?),
             config,
         })
     }
@@ -90,13 +93,6 @@ impl Settings {
     #[must_use]
     pub(super) fn ring(&self) -> &KeyRing {
         &self.config.credentials.hint_keys
-    }
-
-    /// The transceivers of this region.
-    #[must_use]
-    pub(super) fn transceivers(&self) -> &[Transceiver] {
-        let region = self.topology().region(self.owner.region);
-        region.map_or(&[], |region: &Region| &region.transceivers.nodes)
     }
 }
 
