@@ -33,7 +33,7 @@ pub use v4::MEMORY_LEN;
 
 use crate::Snapshot;
 use crate::compile::sweep::{Family, Segment, sweep};
-use crate::databases::{DatabaseError, Databases};
+use crate::databases::Databases;
 use crate::facts::{Client, Facts};
 use crate::measured::GroupKey;
 use crate::rank::{Ranking, classify, rank};
@@ -86,8 +86,6 @@ pub struct Figures {
     pub runs_v4: usize,
     /// Runs of IPv6 addresses with equal lists.
     pub runs_v6: usize,
-    /// Records of databases that could not be decoded.
-    pub records_bad: u64,
     /// Memory of the tables.
     pub bytes: usize,
 }
@@ -95,9 +93,6 @@ pub struct Figures {
 /// Why nothing was compiled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum CompileError {
-    /// A database is damaged.
-    #[error(transparent)]
-    Database(#[from] DatabaseError),
     /// More than [`LISTS_MAX`].
     #[error("more than {LISTS_MAX} lists")]
     Lists,
@@ -182,15 +177,14 @@ pub fn build<L: Eq + Hash>(
         &mut |segment| lists.id(segment),
     )?;
     let tables = Tables {
-        v4: v4::Table::new(inputs.memory, &v4.runs),
-        v6: v6::Table::new(&v6.runs),
+        v4: v4::Table::new(inputs.memory, &v4),
+        v6: v6::Table::new(&v6),
     };
     let figures = Figures {
         classes: lists.of_class.len(),
         lists: lists.ids.len(),
-        runs_v4: v4.runs.len(),
-        runs_v6: v6.runs.len(),
-        records_bad: v4.records_bad + v6.records_bad,
+        runs_v4: v4.len(),
+        runs_v6: v6.len(),
         bytes: tables.bytes(),
     };
     Ok(Compiled {

@@ -1,9 +1,9 @@
 //! What is known of client addresses: geolocation databases in the MaxMind DB format, given as bytes, and the facts they hold.
 //!
 //! ```text
-//! bytes --open--> Database --survey, probe--> in Databases --facts(address)--> Facts { country, continent, location, asn }
-//!                                                 |
-//!                                                 +--networks--> compile
+//! bytes --open--> Database --probe--> in Databases --facts(address)--> Facts { country, continent, location, asn }
+//!                                        |
+//!                                        +--runs--> compile
 //! ```
 //!
 //! Several databases make one: for each fact the first that knows it speaks, so the order is the order of trust. IPv4 and IPv6
@@ -13,8 +13,10 @@
 
 pub mod countries;
 mod database;
+mod known;
 mod networks;
 mod probe;
+mod raw;
 mod record;
 pub mod special;
 
@@ -23,10 +25,11 @@ use std::sync::Arc;
 
 use crate::facts::Facts;
 
-pub(crate) use database::Records;
 pub use database::{About, DATABASE_BYTES_MAX, Database, DatabaseError, Survey};
+pub(crate) use known::Runs;
 pub(crate) use networks::Networks;
 pub use probe::{ProbeError, probe};
+pub(crate) use raw::Raw;
 
 /// Databases at most.
 pub const DATABASES_MAX: usize = 16;

@@ -20,6 +20,7 @@ pub mod decide;
 pub mod decision;
 pub mod facts;
 mod flips;
+pub mod fuzz;
 pub mod live;
 pub mod measured;
 pub mod plan;

@@ -6,9 +6,7 @@ use ipnet::IpNet;
 
 use crate::compile::ranges::{Mark, flatten};
 use crate::compile::{CompileError, RUNS_MAX};
-use crate::databases::{
-    Database, DatabaseError, Databases, Networks, Records, fill, placed, special,
-};
+use crate::databases::{Database, Databases, Runs, fill, placed, special};
 use crate::facts::Facts;
 
 /// An address family.
@@ -59,10 +57,10 @@ impl Family {
         flatten(self, Space::Ordinary, v4.chain(v6).chain(carrying))
     }
 
-    fn networks(self, database: &Database) -> Networks<'_> {
+    const fn runs(self, database: &Database) -> &Runs {
         match self {
-            Self::V4 => database.networks_v4(),
-            Self::V6 => database.networks_v6(),
+            Self::V4 => database.v4(),
+            Self::V6 => database.v6(),
         }
     }
 }
@@ -77,18 +75,11 @@ pub(crate) struct Segment {
     pub(crate) prefix: Option<u32>,
 }
 
-/// Neighbours with one list, up to the next run.
+/// Neighbours with one list, up to the next run. Runs begin at 0, leave no gap, and differ from their neighbours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Run {
     pub(crate) first: u128,
     pub(crate) list: u32,
-}
-
-/// What a sweep found.
-pub(crate) struct Swept {
-    /// From 0 on, without gaps; neighbours differ.
-    pub(crate) runs: Vec<Run>,
-    pub(crate) records_bad: u64,
 }
 
 /// The list of addresses that are never looked up: they carry an IPv4 address.
@@ -100,7 +91,7 @@ pub(crate) fn sweep(
     databases: &Databases,
     prefixes: &[IpNet],
     list_of: &mut impl FnMut(&Segment) -> Result<u32, CompileError>,
-) -> Result<Swept, CompileError> {
+) -> Result<Vec<Run>, CompileError> {
     let labelled = prefixes
         .iter()
         .zip(0_u32..)
@@ -109,7 +100,7 @@ pub(crate) fn sweep(
     let special_marks = family.special();
     let mut prefix = Cursor::new(&prefix_marks, family);
     let mut space = Cursor::new(&special_marks, family);
-    let mut known = Known::new(family, databases)?;
+    let mut known = Known::new(family, databases);
     let mut runs: Vec<Run> = Vec::new();
     let mut first = 0;
     loop {
@@ -138,12 +129,9 @@ pub(crate) fn sweep(
         first = last + 1;
         prefix.advance(first);
         space.advance(first);
-        known.advance(first)?;
+        known.advance(first, family.last());
     }
-    Ok(Swept {
-        runs,
-        records_bad: known.bad(),
-    })
+    Ok(runs)
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -201,44 +189,48 @@ struct Known<'a> {
 }
 
 struct Source<'a> {
-    networks: Networks<'a>,
-    records: Records,
+    database: &'a Database,
+    runs: &'a Runs,
+    run: usize,
     facts: Facts,
     last: u128,
+    end: u128,
 }
 
 impl<'a> Known<'a> {
-    fn new(family: Family, databases: &'a Databases) -> Result<Self, DatabaseError> {
+    fn new(family: Family, databases: &'a Databases) -> Self {
         let sources = databases.as_slice().iter().map(|database| {
             let mut source = Source {
-                networks: family.networks(database),
-                records: Records::default(),
+                database,
+                runs: family.runs(database),
+                run: 0,
                 facts: Facts::default(),
-                last: family.last(),
+                last: 0,
+                end: family.last(),
             };
-            source.step()?;
-            Ok(source)
+            source.read();
+            source
         });
         let mut known = Self {
-            sources: sources.collect::<Result<_, DatabaseError>>()?,
+            sources: sources.collect(),
             facts: Facts::default(),
-            last: family.last(),
+            last: 0,
         };
         known.join(family.last());
-        Ok(known)
+        known
     }
 
-    fn advance(&mut self, to: u128) -> Result<(), DatabaseError> {
+    fn advance(&mut self, to: u128, end: u128) {
         if to <= self.last {
-            return Ok(());
+            return;
         }
         for source in &mut self.sources {
             if to > source.last {
-                source.step()?;
+                source.run += 1;
+                source.read();
             }
         }
-        self.join(u128::MAX);
-        Ok(())
+        self.join(end);
     }
 
     fn join(&mut self, end: u128) {
@@ -250,19 +242,12 @@ impl<'a> Known<'a> {
         }
         self.facts = placed(self.facts);
     }
-
-    fn bad(&self) -> u64 {
-        self.sources.iter().map(|source| source.records.bad).sum()
-    }
 }
 
 impl Source<'_> {
-    fn step(&mut self) -> Result<(), DatabaseError> {
-        if let Some(network) = self.networks.next() {
-            let network = network?;
-            self.facts = self.records.facts(&network);
-            self.last = network.last;
-        }
-        Ok(())
+    fn read(&mut self) {
+        self.facts = self.database.facts_of(self.runs.id(self.run));
+        let next = self.runs.first(self.run + 1);
+        self.last = next.map_or(self.end, |next| next - 1);
     }
 }

@@ -1,19 +1,16 @@
-//! One database: bytes in the MaxMind DB format.
+//! One database: what bytes in the MaxMind DB format say of all addresses.
 //!
-//! Bytes of a file are never trusted. Opening checks the structure; [`Database::survey`] walks every network once, which is what
-//! shows that the search tree is one, and how much can be read. `maxminddb`'s own `verify` is not asked: it refuses what
-//! vendors ship (an empty description) and passes much of what is damaged.
+//! Bytes of a file are never trusted. Opening checks their structure and walks every network once, which is what shows that the
+//! search tree is one, and how many records can be read; then the bytes are dropped. `maxminddb`'s own `verify` is not asked: it
+//! refuses what vendors ship (an empty description) and passes much of what is damaged.
 
 use std::fmt;
 use std::net::IpAddr;
 
-use foldhash::fast::FixedState;
-use hashbrown::HashMap;
-use maxminddb::Reader;
 use thiserror::Error;
 
-use crate::databases::networks::{Network, Networks};
-use crate::databases::record::Record;
+use crate::databases::known::{Collector, Runs};
+use crate::databases::raw::Raw;
 use crate::facts::Facts;
 
 /// Bytes of one database at most.
@@ -21,8 +18,11 @@ pub const DATABASE_BYTES_MAX: usize = 1 << 30;
 
 /// A database in memory.
 pub struct Database {
-    reader: Reader<Vec<u8>>,
-    bytes: usize,
+    about: About,
+    survey: Survey,
+    facts: Vec<Facts>,
+    v4: Runs,
+    v6: Runs,
 }
 
 /// What a database says of itself.
@@ -34,7 +34,7 @@ pub struct About {
     pub built_unix_s: u64,
     /// Whether it knows IPv6.
     pub ipv6: bool,
-    /// Its size.
+    /// Size of its file.
     pub bytes: usize,
 }
 
@@ -71,44 +71,14 @@ pub struct Survey {
     pub records: u64,
 }
 
-/// Facts of records, each decoded once.
-#[derive(Default)]
-pub(crate) struct Records {
-    facts: HashMap<usize, Facts, FixedState>,
-    /// Records that could not be decoded; they say nothing.
-    pub(crate) bad: u64,
-}
-
-impl Records {
-    /// The facts of a network.
-    pub(crate) fn facts(&mut self, network: &Network<'_>) -> Facts {
-        let Some((found, offset)) = network
-            .found
-            .as_ref()
-            .and_then(|found| Some((found, found.offset()?)))
-        else {
-            return Facts::default();
-        };
-        let bad = &mut self.bad;
-        let decode = || match found.decode::<Record>() {
-            Ok(Some(Record(facts))) => facts,
-            Ok(None) | Err(_) => {
-                *bad += 1;
-                Facts::default()
-            }
-        };
-        *self.facts.entry(offset).or_insert_with(decode)
-    }
-}
-
 impl fmt::Debug for Database {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.about().fmt(f)
+        self.about.fmt(f)
     }
 }
 
 impl Database {
-    /// Opens bytes. Nothing is copied.
+    /// Takes what bytes know. A second or two for millions of networks.
     ///
     /// # Errors
     /// They are no database.
@@ -116,71 +86,58 @@ impl Database {
         if bytes.len() > DATABASE_BYTES_MAX {
             return Err(DatabaseError::TooLarge);
         }
-        let bytes_len = bytes.len();
-        let reader = Reader::from_source(bytes).map_err(|_| DatabaseError::Format)?;
+        let raw = Raw::open(bytes)?;
+        let mut collector = Collector::new();
+        let v4 = collector.v4(raw.networks_v4())?;
+        let v6 = collector.v6(raw.networks_v6())?;
         Ok(Self {
-            reader,
-            bytes: bytes_len,
+            about: raw.about(),
+            survey: collector.survey,
+            facts: collector.facts,
+            v4,
+            v6,
         })
     }
 
     /// What it says of itself.
     #[must_use]
-    pub fn about(&self) -> About {
-        let metadata = self.reader.metadata();
-        About {
-            kind: metadata.database_type.chars().take(64).collect(),
-            built_unix_s: metadata.build_epoch,
-            ipv6: metadata.ip_version == 6,
-            bytes: self.bytes,
-        }
+    pub const fn about(&self) -> &About {
+        &self.about
     }
 
-    /// What it knows of an address. A record that cannot be decoded says nothing.
+    /// What was found when it was opened.
+    #[must_use]
+    pub const fn survey(&self) -> &Survey {
+        &self.survey
+    }
+
+    /// Memory it takes.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.v4.bytes() + self.v6.bytes() + self.facts.len() * size_of::<Facts>()
+    }
+
+    /// What it knows of an address.
     ///
     /// The address is taken as it is, and the place that stands for a country is not added: see [`super::Databases::facts`].
     #[must_use]
     pub fn facts(&self, address: IpAddr) -> Facts {
-        let Ok(found) = self.reader.lookup(address) else {
-            return Facts::default();
+        let (runs, address) = match address {
+            IpAddr::V4(address) => (&self.v4, u128::from(u32::from(address))),
+            IpAddr::V6(address) => (&self.v6, u128::from(address)),
         };
-        match found.decode::<Record>() {
-            Ok(Some(Record(facts))) => facts,
-            Ok(None) | Err(_) => Facts::default(),
-        }
+        self.facts_of(runs.id(runs.find(address)))
     }
 
-    /// Walks all networks.
-    ///
-    /// # Errors
-    /// The search tree is damaged.
-    pub fn survey(&self) -> Result<Survey, DatabaseError> {
-        let mut survey = Survey::default();
-        let mut records = Records::default();
-        let families = [(self.networks_v4(), true), (self.networks_v6(), false)];
-        let count = |there: bool| u64::from(there);
-        for (networks, ipv4) in families {
-            for network in networks {
-                let facts = records.facts(&network?);
-                survey.located += count(facts.country.is_some() || facts.continent.is_some());
-                survey.coordinates += count(facts.location.is_some());
-                survey.asn += count(facts.asn.is_some());
-                survey.ipv4 += count(ipv4 && !facts.is_unknown());
-                survey.ipv6 += count(!ipv4 && !facts.is_unknown());
-            }
-        }
-        survey.records = u64::try_from(records.facts.len()).unwrap_or(u64::MAX);
-        survey.records_bad = records.bad;
-        Ok(survey)
+    pub(crate) fn facts_of(&self, id: u32) -> Facts {
+        self.facts.get(id as usize).copied().unwrap_or_default()
     }
 
-    /// A partition of the IPv4 addresses, in order.
-    pub(crate) fn networks_v4(&self) -> Networks<'_> {
-        Networks::v4(&self.reader)
+    pub(crate) const fn v4(&self) -> &Runs {
+        &self.v4
     }
 
-    /// A partition of the IPv6 addresses, in order.
-    pub(crate) fn networks_v6(&self) -> Networks<'_> {
-        Networks::v6(&self.reader)
+    pub(crate) const fn v6(&self) -> &Runs {
+        &self.v6
     }
 }
