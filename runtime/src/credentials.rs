@@ -8,6 +8,8 @@
 //! admin.token  one line; without it admin verbs are refused optional
 //! whip.secret  HS256 key; with it WHIP needs a bearer token optional
 //! cookie.keys  secrets of DNS cookies, see geodns_proto::cookie; a GeoDNS node without them draws its own   optional
+//! dnssec.pem   keys of the zone, PKCS#8; the first signs, see geodns_proto::dnssec     optional
+//! public.cert.pem, public.key.pem   what DNS over TLS and HTTPS shows; cert.pem and key.pem when absent     optional, together
 //! redis.user, redis.password   one line each: who a PoP is to the Redis of its failover group     optional
 //! redis.ca.pem  certificates that group's Redis is trusted by; ca.pem when absent                 optional
 //! ```
@@ -30,7 +32,7 @@ use wire::hint::{KeyRing, KeyRingError};
 use crate::files::regular_file;
 
 /// Names of the files, in the order they are read.
-pub const FILES: [&str; 10] = [
+pub const FILES: [&str; 13] = [
     CA,
     CERT,
     KEY,
@@ -38,6 +40,9 @@ pub const FILES: [&str; 10] = [
     ADMIN_TOKEN,
     WHIP_SECRET,
     COOKIE_KEYS,
+    DNSSEC_KEYS,
+    PUBLIC_CERT,
+    PUBLIC_KEY,
     REDIS_USER,
     REDIS_PASSWORD,
     REDIS_CA,
@@ -49,6 +54,9 @@ const HINT_KEYS: &str = "hint.keys";
 const ADMIN_TOKEN: &str = "admin.token";
 const WHIP_SECRET: &str = "whip.secret";
 const COOKIE_KEYS: &str = "cookie.keys";
+const DNSSEC_KEYS: &str = "dnssec.pem";
+const PUBLIC_CERT: &str = "public.cert.pem";
+const PUBLIC_KEY: &str = "public.key.pem";
 const REDIS_USER: &str = "redis.user";
 const REDIS_PASSWORD: &str = "redis.password";
 const REDIS_CA: &str = "redis.ca.pem";
@@ -77,11 +85,24 @@ pub struct Credentials {
     pub whip_secret: Option<Secret>,
     /// Text with the secrets of DNS cookies.
     pub cookie_keys: Option<Secret>,
+    /// Private keys of the DNS zone, PKCS#8, in the order of the file; none without it.
+    pub dnssec_keys: Vec<PrivateKey>,
+    /// What the public is shown by DNS over TLS and HTTPS.
+    pub public: Option<PublicCertificate>,
     /// What Redis needs to know and to be known by.
     pub redis: RedisCredentials,
     /// When the node's certificate ends, in seconds since the Unix epoch.
     pub expires_unix_s: u64,
     dir: PathBuf,
+}
+
+/// A certificate that clients outside the network trust.
+#[derive(Clone, Debug)]
+pub struct PublicCertificate {
+    /// The certificate, then what leads to a CA.
+    pub chain: Arc<[CertificateDer<'static>]>,
+    /// Private key of the first certificate of `chain`.
+    pub key: PrivateKey,
 }
 
 /// Who a node is to Redis, and whom it trusts there.
@@ -180,6 +201,9 @@ pub enum Problem {
     /// The key does not belong to the certificate, or is of a kind TLS does not use.
     #[error("does not go with cert.pem: {0}")]
     KeyMismatch(rustls::Error),
+    /// The same of the certificate for the public.
+    #[error("does not go with public.cert.pem: {0}")]
+    PublicKeyMismatch(rustls::Error),
     /// A certificate that nothing can be verified with.
     #[error("not a usable CA certificate: {0}")]
     BadCa(String),
@@ -210,7 +234,7 @@ impl Credentials {
         let key = read(dir, KEY)
             .and_then(|pem| private_key(&pem))
             .map_err(at(KEY))?;
-        identity::check_key(&chain, &key).map_err(at(KEY))?;
+        identity::check_key(&chain, &key).map_err(|error| at(KEY)(Problem::KeyMismatch(error)))?;
         let expires_unix_s = identity::expiry(&ca, &chain).map_err(at(CERT))?;
         let hint_keys = read(dir, HINT_KEYS)
             .and_then(|text| Ok(KeyRing::parse(text_of(&text)?)?))
@@ -224,6 +248,10 @@ impl Credentials {
         let cookie_keys = read_optional(dir, COOKIE_KEYS)
             .and_then(|text| text.map(|text| text_secret(&text)).transpose())
             .map_err(at(COOKIE_KEYS))?;
+        let dnssec_keys = read_optional(dir, DNSSEC_KEYS)
+            .and_then(|pem| pem.map(|pem| private_keys(&pem)).transpose())
+            .map_err(at(DNSSEC_KEYS))?;
+        let public = public(dir)?;
         let ca: Arc<[_]> = ca.into();
         let redis = redis(dir, &ca)?;
         Ok(Self {
@@ -234,6 +262,8 @@ impl Credentials {
             admin_token,
             whip_secret,
             cookie_keys,
+            dnssec_keys: dnssec_keys.unwrap_or_default(),
+            public,
             redis,
             expires_unix_s,
             dir: dir.to_owned(),
@@ -260,7 +290,13 @@ fn read(dir: &Path, name: &str) -> Result<Vec<u8>, Problem> {
     let metadata = file.metadata()?;
     if matches!(
         name,
-        KEY | HINT_KEYS | ADMIN_TOKEN | WHIP_SECRET | COOKIE_KEYS | REDIS_PASSWORD
+        KEY | HINT_KEYS
+            | ADMIN_TOKEN
+            | WHIP_SECRET
+            | COOKIE_KEYS
+            | DNSSEC_KEYS
+            | PUBLIC_KEY
+            | REDIS_PASSWORD
     ) && metadata.mode() & 0o004 != 0
     {
         tracing::warn!(file = %path.display(), "everybody on this machine can read this secret: chmod o-r");
@@ -300,6 +336,44 @@ fn private_key(pem: &[u8]) -> Result<PrivateKeyDer<'static>, Problem> {
             Problem::NotPem(error)
         }
     })
+}
+
+fn private_keys(pem: &[u8]) -> Result<Vec<PrivateKey>, Problem> {
+    let keys: Vec<_> = PrivateKeyDer::pem_slice_iter(pem)
+        .map(|key| key.map(|key| PrivateKey(Arc::new(key))))
+        .collect::<Result<_, _>>()
+        .map_err(Problem::NotPem)?;
+    if keys.is_empty() {
+        return Err(Problem::Lacks("private key"));
+    }
+    Ok(keys)
+}
+
+/// Both files or none of them.
+fn public(dir: &Path) -> Result<Option<PublicCertificate>, CredentialsError> {
+    let at = |name: &str| {
+        let path = dir.join(name);
+        move |problem| CredentialsError { path, problem }
+    };
+    let chain = read_optional(dir, PUBLIC_CERT)
+        .and_then(|pem| pem.map(|pem| certificates(&pem)).transpose())
+        .map_err(at(PUBLIC_CERT))?;
+    let Some(chain) = chain else {
+        return match read_optional(dir, PUBLIC_KEY) {
+            Ok(None) => Ok(None),
+            Ok(Some(_)) => Err(at(PUBLIC_CERT)(Problem::Lacks("certificate"))),
+            Err(problem) => Err(at(PUBLIC_KEY)(problem)),
+        };
+    };
+    let key = read(dir, PUBLIC_KEY)
+        .and_then(|pem| private_key(&pem))
+        .map_err(at(PUBLIC_KEY))?;
+    identity::check_key(&chain, &key)
+        .map_err(|error| at(PUBLIC_KEY)(Problem::PublicKeyMismatch(error)))?;
+    Ok(Some(PublicCertificate {
+        chain: chain.into(),
+        key: PrivateKey(Arc::new(key)),
+    }))
 }
 
 fn text_of(bytes: &[u8]) -> Result<&str, Problem> {

@@ -94,10 +94,10 @@ pub enum Rcode {
     NotImp,
     /// Refused.
     Refused,
+    /// Not ours to verify: a transaction signature (RFC 8945).
+    NotAuth,
     /// EDNS version not known; its upper bits are in the OPT record.
     BadVers,
-    /// Bad or missing server cookie; its upper bits are in the OPT record.
-    BadCookie,
 }
 
 impl Rcode {
@@ -111,8 +111,8 @@ impl Rcode {
             Self::NxDomain => 3,
             Self::NotImp => 4,
             Self::Refused => 5,
+            Self::NotAuth => 9,
             Self::BadVers => 16,
-            Self::BadCookie => 23,
         }
     }
 }

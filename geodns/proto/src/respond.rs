@@ -567,7 +567,9 @@ impl<'a> Tail<'a> {
             // All of it, whatever its length; what follows is written over the rest.
             let (head, behind) = rest.split_first_chunk_mut::<OPTION_HEAD_BYTES>()?;
             *head = option_head(ecs::CODE, len)?;
-            *behind.first_chunk_mut()? = subnet.option(reply.scope.unwrap_or(0));
+            // Who asks not to be known is told nothing of whom the answer is for (RFC 7871 §7.1.2).
+            let scope = reply.scope.filter(|_| !subnet.is_opt_out());
+            *behind.first_chunk_mut()? = subnet.option(scope.unwrap_or(0));
             rest = behind.get_mut(len..)?;
         }
         if let Some((client, server)) = self.cookie {

@@ -13,6 +13,7 @@ mod admin;
 mod args;
 mod keeper;
 mod metrics;
+pub mod slow;
 mod steer;
 pub mod udp;
 pub mod world;

@@ -51,10 +51,8 @@ pub enum IdentityError {
 pub(super) fn check_key(
     chain: &[CertificateDer<'static>],
     key: &PrivateKeyDer<'static>,
-) -> Result<(), Problem> {
-    CertifiedKey::from_der(chain.to_vec(), key.clone_key(), &provider())
-        .map(drop)
-        .map_err(Problem::KeyMismatch)
+) -> Result<(), rustls::Error> {
+    CertifiedKey::from_der(chain.to_vec(), key.clone_key(), &provider()).map(drop)
 }
 
 /// When the node's certificate ends: rustls tells, once it is asked about a time past every certificate's end.

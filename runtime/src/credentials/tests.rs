@@ -60,6 +60,38 @@ fn optional_files_may_be_absent_and_the_others_not() {
 }
 
 #[test]
+fn what_a_geodns_node_shows_the_public() {
+    let ca = Ca::new();
+    let dir = Dir::with_credentials(&ca, &Leaf::of("ns1"));
+    let (cert, key) = Ca::new().issue(&Leaf::of("ns1.example.com"));
+    dir.write("public.key.pem", &key);
+    assert_eq!(load_error(&dir), "public.cert.pem: no certificate in it");
+    dir.write("public.cert.pem", &cert);
+    dir.write("dnssec.pem", &format!("{key}{key}"));
+    let credentials = Credentials::load(dir.path()).unwrap();
+    let public = credentials.public.clone().unwrap();
+    assert_ne!(public.chain, credentials.chain);
+    assert_eq!(credentials.dnssec_keys.len(), 2);
+    assert!(!format!("{credentials:?}").contains("PrivateKey(PrivateKey"));
+
+    let (_, other) = ca.issue(&Leaf::of("ns1"));
+    dir.write("public.key.pem", &other);
+    let error = load_error(&dir);
+    assert!(
+        error.starts_with("public.key.pem: does not go with public.cert.pem: "),
+        "{error}"
+    );
+    dir.remove("public.key.pem");
+    assert_eq!(
+        load_error(&dir),
+        "public.key.pem: No such file or directory (os error 2)"
+    );
+    dir.remove("public.cert.pem");
+    dir.write("dnssec.pem", &cert);
+    assert_eq!(load_error(&dir), "dnssec.pem: no private key in it");
+}
+
+#[test]
 fn every_bad_file_is_one_line_that_names_it() {
     let ca = Ca::new();
     let (cert, key) = ca.issue(&Leaf::of("pop-a"));

@@ -1,0 +1,268 @@
+//! Everything the fast path does not answer: DNS over TCP, TLS and HTTPS, and the odd queries over UDP.
+//!
+//! ```text
+//! SlowQueue (UDP) ───────────────────┐
+//! :53/tcp ── bounded ── stream ──────┤
+//! :853 ───── bounded ── TLS ─ stream ┼──► Answerer ──► Zone::answer ──► hickory writes the message
+//! :443 ───── bounded ── TLS ─ HTTP ──┘
+//! ```
+//!
+//! It runs on a thread of its own, so that no flood of odd queries slows steering or the admin address. Connections are bounded in
+//! number, per source, in time and in bytes; each end is counted by reason.
+
+mod answer;
+mod doh;
+mod message;
+mod metrics;
+mod odd;
+mod places;
+mod stream;
+mod tls;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use arc_swap::ArcSwap;
+use geodns_proto::select::Locate;
+use runtime::clock;
+use runtime::control::Control;
+use runtime::metrics::Registry;
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::time::{sleep, timeout};
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
+use topology::GeoDns;
+
+use crate::udp::SlowQueue;
+pub use answer::{Answerer, Current, Explain, Snapshot, Transport};
+use metrics::{End, Metrics};
+use places::Places;
+pub use places::{CONNECTIONS_MAX, CONNECTIONS_PER_SOURCE_MAX};
+pub use tls::Tls;
+
+/// Connections the kernel holds until we accept them.
+const BACKLOG: u32 = 1_024;
+/// Pause after `accept` failed, for instance for want of file descriptors.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// Queries over UDP after which connections have their turn.
+const UDP_TURN: usize = 16;
+
+/// The sockets connections come to, open and not yet served.
+pub struct Listeners {
+    control: Control,
+    list: Vec<(TcpListener, Transport)>,
+}
+
+/// The slow path while it runs; ends when this is dropped.
+pub struct Running {
+    _control: Control,
+}
+
+/// How long connections may take for what they do.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Until TLS has come about.
+    pub handshake: Duration,
+    /// From the first byte of a query to its last.
+    pub query: Duration,
+    /// Until a client has taken its answers.
+    pub write: Duration,
+    /// Between queries.
+    pub idle: Duration,
+    /// Between queries, when more than half the places are taken.
+    pub idle_short: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            handshake: Duration::from_secs(5),
+            query: Duration::from_secs(5),
+            write: Duration::from_secs(5),
+            idle: Duration::from_secs(10),
+            idle_short: Duration::from_secs(1),
+        }
+    }
+}
+
+/// What all connections share.
+struct Shared<L> {
+    limits: Limits,
+    answerer: Arc<Answerer<L>>,
+    tls: Arc<ArcSwap<Tls>>,
+    places: Places,
+    metrics: Metrics,
+}
+
+impl Listeners {
+    /// Opens the sockets of a node.
+    ///
+    /// # Errors
+    /// An address is taken or not ours, or the kernel gives no thread or descriptor.
+    pub fn bind(node: &GeoDns) -> anyhow::Result<Self> {
+        let control = Control::new().context("thread of the slow path")?;
+        let _guard = control.handle().enter();
+        let transports = [
+            (&node.dns, Transport::Tcp),
+            (&node.dot, Transport::Tls),
+            (&node.doh, Transport::Https),
+        ];
+        let mut list = Vec::new();
+        for (addresses, transport) in transports {
+            for address in addresses {
+                let listener = listen(*address)
+                    .with_context(|| format!("DNS over {transport:?} at {address}"))?;
+                list.push((listener, transport));
+            }
+        }
+        drop(_guard);
+        Ok(Self { control, list })
+    }
+
+    /// Where they are, for tests that let the kernel choose ports.
+    pub fn addresses(&self) -> impl Iterator<Item = (Transport, SocketAddr)> + '_ {
+        let address = |(listener, transport): &(TcpListener, Transport)| {
+            Some((*transport, listener.local_addr().ok()?))
+        };
+        self.list.iter().filter_map(address)
+    }
+
+    /// Serves them, and the queries that workers hand over.
+    pub fn serve<L: Locate + Send + Sync + 'static>(
+        self,
+        answerer: Arc<Answerer<L>>,
+        queue: SlowQueue,
+        tls: Arc<ArcSwap<Tls>>,
+        limits: Limits,
+        registry: &Registry,
+    ) -> Running {
+        let places = Places::default();
+        let shared = Arc::new(Shared {
+            limits,
+            answerer,
+            tls,
+            metrics: Metrics::new(registry, &places),
+            places,
+        });
+        self.control.spawn(udp(Arc::clone(&shared), queue));
+        for (listener, transport) in self.list {
+            let shared = Arc::clone(&shared);
+            self.control.spawn(accept(shared, listener, transport));
+        }
+        Running {
+            _control: self.control,
+        }
+    }
+}
+
+impl<L> Shared<L> {
+    fn idle(&self) -> Duration {
+        if self.places.are_short() {
+            self.limits.idle_short
+        } else {
+            self.limits.idle
+        }
+    }
+}
+
+fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
+    let socket = if address.is_ipv4() {
+        TcpSocket::new_v4()?
+    } else {
+        TcpSocket::new_v6()?
+    };
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
+}
+
+async fn udp<L: Locate>(shared: Arc<Shared<L>>, queue: SlowQueue) {
+    loop {
+        for _ in 0..UDP_TURN {
+            let query = queue.next().await;
+            let (bytes, source) = (query.bytes(), query.source);
+            let answer = shared
+                .answerer
+                .answer(bytes, source, Transport::Udp, unix_s());
+            shared.metrics.answered(Transport::Udp, answer.is_some());
+            if let Some(answer) = answer {
+                queue.answer(&query, &answer);
+            }
+        }
+        tokio::task::yield_now().await;
+    }
+}
+
+async fn accept<L: Locate + Send + Sync + 'static>(
+    shared: Arc<Shared<L>>,
+    listener: TcpListener,
+    transport: Transport,
+) {
+    loop {
+        let (stream, source) = match listener.accept().await {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                tracing::debug!(%error, "accepting a connection");
+                shared.metrics.accept_failed.add(1);
+                sleep(ACCEPT_PAUSE).await;
+                continue;
+            }
+        };
+        match shared.places.take(source.ip()) {
+            Ok(place) => {
+                let shared = Arc::clone(&shared);
+                tokio::spawn(async move {
+                    let end = connection(&shared, stream, source, transport).await;
+                    shared.metrics.ended(end);
+                    drop(place);
+                });
+            }
+            Err(full) => shared.metrics.ended(full.into()),
+        }
+    }
+}
+
+async fn connection<L: Locate + Send + Sync + 'static>(
+    shared: &Arc<Shared<L>>,
+    stream: TcpStream,
+    source: SocketAddr,
+    transport: Transport,
+) -> End {
+    // Answers are one write each; nothing is gained by waiting for more.
+    let _ = stream.set_nodelay(true);
+    match transport {
+        Transport::Udp | Transport::Tcp => stream::serve(shared, stream, source, transport).await,
+        Transport::Tls => match handshake(shared, stream, transport).await {
+            Some(stream) => stream::serve(shared, stream, source, transport).await,
+            None => End::Handshake,
+        },
+        Transport::Https => match handshake(shared, stream, transport).await {
+            Some(stream) => doh::serve(shared, stream, source).await,
+            None => End::Handshake,
+        },
+    }
+}
+
+async fn handshake<L>(
+    shared: &Shared<L>,
+    stream: TcpStream,
+    transport: Transport,
+) -> Option<TlsStream<TcpStream>> {
+    let tls = shared.tls.load_full();
+    let config = match transport {
+        Transport::Https => &tls.doh,
+        Transport::Udp | Transport::Tcp | Transport::Tls => &tls.dot,
+    };
+    let acceptor = TlsAcceptor::from(Arc::clone(config));
+    timeout(shared.limits.handshake, acceptor.accept(stream))
+        .await
+        .ok()?
+        .ok()
+}
+
+/// What cookies call now.
+fn unix_s() -> u32 {
+    u32::try_from(clock::unix_s() & u64::from(u32::MAX)).unwrap_or(u32::MAX)
+}
