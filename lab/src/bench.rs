@@ -1,4 +1,4 @@
-//! Benchmarks of the packet path: the real programs on one processor, whoever feeds and drains them on another, and what
+//! Benchmarks of the packet path, and in [`geodns`] of name service: the real programs on one processor, whoever feeds and drains them on another, and what
 //! else could be there instead of them. `docs/performance.md` says how to read the figures.
 //!
 //! Everything here reports ratios to a baseline of the same run: absolute figures of a shared machine drift.
@@ -9,6 +9,7 @@ pub mod command;
 pub mod datapath;
 pub mod far_end;
 pub mod forwarder;
+pub mod geodns;
 pub mod latency;
 pub mod median;
 pub mod memory;

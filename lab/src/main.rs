@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 use lab::bench::command::{self, DatapathArguments, HopArguments};
+use lab::bench::geodns::command::{self as name_service, GeodnsArguments, NameServerArguments};
 use lab::bench::soak::{self, SoakArguments};
 use lab::load::{Plan, Report, Running};
 use lab::net::{Network, Program, Shape};
@@ -40,6 +41,11 @@ enum Bench {
     Datapath(DatapathArguments),
     /// Minutes at half of saturation with flows that come and go: memory, and counters of loss
     Soak(SoakArguments),
+    /// What a question costs a GeoDNS node, against other name servers
+    Geodns(GeodnsArguments),
+    /// One name server of the comparison, until killed
+    #[command(hide = true)]
+    NameServer(NameServerArguments),
     /// One hop of a baseline, until killed
     #[command(hide = true)]
     Hop(HopArguments),
@@ -116,6 +122,10 @@ fn main() -> ExitCode {
         Command::Bench(Bench::Sessions(arguments)) => bench_sessions(&arguments).map(well),
         Command::Bench(Bench::Datapath(arguments)) => command::datapath(&arguments).map(|()| true),
         Command::Bench(Bench::Soak(arguments)) => soak(&arguments),
+        Command::Bench(Bench::Geodns(arguments)) => name_service::geodns(&arguments).map(|()| true),
+        Command::Bench(Bench::NameServer(arguments)) => {
+            name_service::name_server(&arguments).map(|()| true)
+        }
         Command::Bench(Bench::Hop(arguments)) => command::hop(&arguments).map(|()| true),
     };
     match done {

@@ -65,7 +65,10 @@ const MEDIA: &[&str] = &[
 const IMPORTS: &[(&str, &[&str])] = &[
     ("quinn_proto", &["core-relay/link/src/"]),
     ("redis", &["runtime/src/redis_client"]),
-    ("maxminddb", &["geodns/policy/src/databases/"]),
+    (
+        "maxminddb",
+        &["geodns/policy/src/databases/", "lab/src/bench/geodns/"],
+    ),
     ("rtc", &["transceiver/server/src/peer", "lab/src/load"]),
     ("serde_yaml", &["topology/src/load.rs"]),
     ("yaml_serde", &[]),

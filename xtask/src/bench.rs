@@ -40,6 +40,12 @@ const BENCHES: &[Bench] = &[
         arguments: &["bench", "datapath"],
     },
     Bench {
+        name: "geodns",
+        about: "what a question costs a GeoDNS node, against gdnsd, Knot and hickory-server with the same map; reload under load",
+        program: "lab",
+        arguments: &["bench", "geodns"],
+    },
+    Bench {
         name: "soak",
         about: "10 minutes (-- --minutes N) at half of saturation, 10,000 flows that come and go: memory and counters of loss",
         program: "lab",

@@ -13,7 +13,7 @@ mod boringtun;
 mod buffers;
 mod coturn;
 mod nginx;
-mod program;
+pub(crate) mod program;
 
 pub(crate) use boringtun::Tunnel;
 pub(crate) use buffers::Buffers;

@@ -19,6 +19,23 @@ pub fn pin(processor: usize) -> anyhow::Result<()> {
         .with_context(|| format!("running on processor {processor} only"))
 }
 
+/// Lets every thread that a process has now run on one processor only, whatever the process chose itself.
+///
+/// # Errors
+/// There is no such process, or no such processor.
+pub fn pin_threads(pid: u32, processor: usize) -> anyhow::Result<()> {
+    let mut set = CpuSet::new();
+    set.set(processor)
+        .with_context(|| format!("no processor {processor}"))?;
+    for thread in fs::read_dir(format!("/proc/{pid}/task"))? {
+        let name = thread?.file_name();
+        let thread = name.to_string_lossy().parse().context("no thread id")?;
+        sched_setaffinity(Pid::from_raw(thread), &set)
+            .with_context(|| format!("moving thread {thread} to processor {processor}"))?;
+    }
+    Ok(())
+}
+
 /// Processor time that all threads of a process have used so far, to the nanosecond as the scheduler accounts it. What a
 /// sender's system call does for the receiver (the softirq of loopback) is the sender's.
 ///

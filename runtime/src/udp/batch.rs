@@ -221,6 +221,16 @@ impl SendBatch {
     /// Like [`Self::push`], for a caller that writes the payload of `len` bytes itself.
     #[must_use]
     pub fn push_with(&mut self, to: SocketAddr, len: usize, write: impl FnOnce(&mut [u8])) -> bool {
+        self.push_named(Name::encode(to), len, write)
+    }
+
+    /// Like [`Self::push_with`], for a socket that is connected.
+    #[must_use]
+    pub fn push_connected(&mut self, len: usize, write: impl FnOnce(&mut [u8])) -> bool {
+        self.push_named(Name::EMPTY, len, write)
+    }
+
+    fn push_named(&mut self, name: Name, len: usize, write: impl FnOnce(&mut [u8])) -> bool {
         if self.is_full() || len > self.slot_bytes {
             return false;
         }
@@ -230,7 +240,7 @@ impl SendBatch {
         };
         write(slot);
         self.lens.push(len);
-        self.names.push(Name::encode(to));
+        self.names.push(name);
         true
     }
 

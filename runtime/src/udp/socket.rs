@@ -91,6 +91,17 @@ impl UdpSocket {
         })
     }
 
+    /// Sends to `to` and receives from nobody else, from here on: for load generators, whose way to the server is always the same.
+    ///
+    /// # Errors
+    /// The address cannot be reached from this socket.
+    pub fn connect(&self, to: SocketAddr) -> io::Result<()> {
+        self.inner
+            .socket
+            .connect(&to.into())
+            .map_err(|error| named(error, "connect", to))
+    }
+
     /// The address it is bound to, with the port the kernel chose where 0 was asked for.
     #[must_use]
     pub const fn local_addr(&self) -> SocketAddr {

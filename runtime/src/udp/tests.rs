@@ -361,3 +361,23 @@ fn one_socket_sends_from_many_addresses_and_hears_what_comes_back_to_each() {
     assert_eq!(back.flush(&receiver).sent, 3);
     assert_eq!(receive(&clients, &mut batch, 3).len(), 3);
 }
+
+#[test]
+fn a_connected_socket_names_no_destination_and_hears_nobody_else() {
+    let (client, server) = (loopback(BindOptions::default()), loopback(BindOptions::default()));
+    let stranger = loopback(BindOptions::default());
+    client.connect(server.local_addr()).unwrap();
+    let mut out = SendBatch::new(2, 8);
+    assert!(out.push_connected(3, |slot| slot.copy_from_slice(b"ask")));
+    assert!(!out.push_connected(9, |_| {}), "longer than a slot");
+    assert_eq!(out.flush(&client).sent, 1);
+    let mut batch = RecvBatch::new(4, 64);
+    let got = receive(&server, &mut batch, 1);
+    assert_eq!(got, [(client.local_addr(), b"ask".to_vec())]);
+    for from in [&stranger, &server] {
+        assert!(out.push(client.local_addr(), b"hello"));
+        assert_eq!(out.flush(from).sent, 1);
+    }
+    let got = receive(&client, &mut batch, 1);
+    assert_eq!(got, [(server.local_addr(), b"hello".to_vec())]);
+}

@@ -26,7 +26,7 @@ impl std::error::Error for Missing {}
 const BORINGTUN_VERSION: &str = "0.7.1";
 
 /// The program at this path.
-pub(super) fn debian(path: &str, package: &str) -> Result<PathBuf, Missing> {
+pub(crate) fn debian(path: &str, package: &str) -> Result<PathBuf, Missing> {
     let missing = || Missing(format!("`apt-get install {package}` brings {path}"));
     let path = Path::new(path);
     path.exists().then(|| path.to_owned()).ok_or_else(missing)
@@ -62,7 +62,7 @@ fn tools_dir() -> anyhow::Result<PathBuf> {
 }
 
 /// A directory for the files of a peer, empty.
-pub(super) fn work_dir(name: &str) -> anyhow::Result<PathBuf> {
+pub(crate) fn work_dir(name: &str) -> anyhow::Result<PathBuf> {
     let dir = tools_dir()?.join(format!("{name}-{}", std::process::id()));
     if dir.exists() {
         std::fs::remove_dir_all(&dir)?;
@@ -72,14 +72,14 @@ pub(super) fn work_dir(name: &str) -> anyhow::Result<PathBuf> {
 }
 
 /// A UDP port of loopback that nobody has.
-pub(super) fn free_port() -> anyhow::Result<SocketAddr> {
+pub(crate) fn free_port() -> anyhow::Result<SocketAddr> {
     let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).context("looking for a free port")?;
     Ok(socket.local_addr()?)
 }
 
 /// A process on [`PATH`], killed when dropped or when the thread that started it ends.
 #[derive(Debug)]
-pub(super) struct Process {
+pub(crate) struct Process {
     name: String,
     child: Child,
     dir: PathBuf,
@@ -88,7 +88,7 @@ pub(super) struct Process {
 
 impl Process {
     /// Starts `program` with what `arguments` adds; its output goes to a file in `dir`.
-    pub(super) fn start(
+    pub(crate) fn start(
         program: &Path,
         dir: &Path,
         arguments: impl FnOnce(&mut Command),
@@ -117,8 +117,13 @@ impl Process {
         })
     }
 
+    /// Its process id: what starts it has become it.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Fails when it has ended, with what it said.
-    pub(super) fn check(&mut self) -> anyhow::Result<()> {
+    pub(crate) fn check(&mut self) -> anyhow::Result<()> {
         match self.child.try_wait()? {
             None => Ok(()),
             Some(status) => {
