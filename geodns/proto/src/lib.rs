@@ -17,6 +17,7 @@ pub mod cookie;
 pub mod counts;
 pub mod dnssec;
 pub mod ecs;
+pub mod fuzz;
 pub mod name;
 pub mod query;
 pub mod rate_limit;

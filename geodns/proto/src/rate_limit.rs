@@ -83,7 +83,7 @@ impl RateLimiter {
             limits,
             cost_units: cost_units(limits),
             hasher: FixedState::with_seed(seed),
-            sets: vec![Set::default(); SETS].into(),
+            sets: table(limits),
             over: 0,
             displaced: 0,
         }
@@ -91,6 +91,9 @@ impl RateLimiter {
 
     /// From here on these limits hold.
     pub fn set(&mut self, limits: Limits) {
+        if self.sets.is_empty() {
+            self.sets = table(limits);
+        }
         self.limits = limits;
         self.cost_units = cost_units(limits);
     }
@@ -179,6 +182,14 @@ impl Entry {
         }
         self.until = now.wrapping_add(ahead);
         true
+    }
+}
+
+/// Without a limit there is none.
+fn table(limits: Limits) -> Box<[Set]> {
+    match limits.responses_per_s {
+        0 => Box::default(),
+        _ => vec![Set::default(); SETS].into(),
     }
 }
 
@@ -314,6 +325,22 @@ mod tests {
         let displaced = limiter.displaced();
         limiter.allow(ip("203.0.113.1"), 7, 10 * SECOND_US);
         assert_eq!(limiter.displaced(), displaced, "all are paid off by then");
+    }
+
+    #[test]
+    fn a_limit_may_come_and_go() {
+        let mut limiter = limiter(0, 0);
+        assert_eq!(ask(&mut limiter, ip("::1"), 100, 0), [100, 0, 0]);
+        limiter.set(Limits {
+            responses_per_s: 10,
+            slip: 0,
+        });
+        assert_eq!(ask(&mut limiter, ip("::1"), 100, 0), [10, 0, 90]);
+        limiter.set(Limits {
+            responses_per_s: 0,
+            slip: 0,
+        });
+        assert_eq!(ask(&mut limiter, ip("::1"), 100, 0), [100, 0, 0]);
     }
 
     #[test]

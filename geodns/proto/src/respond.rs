@@ -290,7 +290,10 @@ impl Responder {
                         .answer(pending.place, client, &*served.tables);
                 let body = served.rendered.steered(first, answer);
                 let body = body.ok_or(NoReply::Slow(SlowReason::Name))?;
-                self.counts.basis(basis(query.edns));
+                let basis = basis(query.edns);
+                self.counts.basis(basis);
+                // What is answered to a client that wants not to be known holds for all of them (RFC 7871 §7.2.1).
+                let scope = if basis == Basis::OptOut { 0 } else { scope };
                 (body, None, scope)
             }
         };

@@ -8,14 +8,15 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use geodns_policy::compile::{Located, Tables};
+use geodns_policy::{SHARE_PREFIX_V4, SHARE_PREFIX_V6, slot_of};
+
 use crate::render::{AnswerId, Rendered};
 
 /// Slots equals share a list's clients by.
-pub const SLOTS: usize = 64;
-/// Prefix of an IPv4 client that one slot is chosen by; answers that depend on it have no shorter scope.
-pub const SLOT_PREFIX_V4: u8 = 20;
-/// As [`SLOT_PREFIX_V4`], for IPv6.
-pub const SLOT_PREFIX_V6: u8 = 40;
+pub const SLOTS: usize = geodns_policy::SLOTS as usize;
+/// Bits of an IPv6 address in front of the IPv4 address that is mapped into it.
+const MAPPED_BITS: u8 = 96;
 
 /// What is known of a client's network.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -32,8 +33,33 @@ pub trait Locate {
     fn locate_v4(&self, address: u32) -> Place;
     /// Of an IPv6 address.
     fn locate_v6(&self, address: u128) -> Place;
-    /// Which of the [`SLOTS`] a client has, by the prefix of [`SLOT_PREFIX_V4`] or [`SLOT_PREFIX_V6`] alone.
+    /// Which of the [`SLOTS`] a client has, by the first [`SHARE_PREFIX_V4`] or [`SHARE_PREFIX_V6`] bits of its address alone.
     fn slot(&self, client: IpAddr) -> u8;
+}
+
+impl Locate for Tables {
+    #[inline]
+    fn locate_v4(&self, address: u32) -> Place {
+        self.lookup_v4(address).into()
+    }
+
+    #[inline]
+    fn locate_v6(&self, address: u128) -> Place {
+        self.lookup_v6(address).into()
+    }
+
+    fn slot(&self, client: IpAddr) -> u8 {
+        slot_of(client)
+    }
+}
+
+impl From<Located> for Place {
+    fn from(located: Located) -> Self {
+        Self {
+            list: located.list.0,
+            scope: located.scope,
+        }
+    }
 }
 
 /// What each list is answered with.
@@ -98,20 +124,25 @@ impl Selection {
                     .ok()
                     .and_then(|at| self.shared.get(at));
                 let answer = slots.and_then(|slots| slots.get(slot)).copied();
-                let prefix = if client.is_ipv4() {
-                    SLOT_PREFIX_V4
-                } else {
-                    SLOT_PREFIX_V6
-                };
-                (answer.unwrap_or(AnswerId(0)), place.scope.max(prefix))
+                let scope = place.scope.max(share_prefix(client));
+                (answer.unwrap_or(AnswerId(0)), scope)
             }
             None => (AnswerId(0), 0),
         }
     }
 }
 
+/// Bits of a client's address that its slot depends on. That of a mapped IPv4 address depends on the bits of the IPv4 address.
+fn share_prefix(client: IpAddr) -> u8 {
+    match client {
+        IpAddr::V4(_) => SHARE_PREFIX_V4,
+        IpAddr::V6(v6) if v6.to_ipv4_mapped().is_some() => MAPPED_BITS + SHARE_PREFIX_V4,
+        IpAddr::V6(_) => SHARE_PREFIX_V6,
+    }
+}
+
 /// All a question is answered from. Exchanged as a whole.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Served<L> {
     /// Networks and their lists.
     pub tables: Arc<L>,
@@ -119,6 +150,16 @@ pub struct Served<L> {
     pub selection: Arc<Selection>,
     /// The bytes.
     pub rendered: Arc<Rendered>,
+}
+
+impl<L> Clone for Served<L> {
+    fn clone(&self) -> Self {
+        Self {
+            tables: Arc::clone(&self.tables),
+            selection: Arc::clone(&self.selection),
+            rendered: Arc::clone(&self.rendered),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -147,12 +188,14 @@ mod tests {
         selection.push_shared(slots);
         selection.push_shared([AnswerId(9); SLOTS]);
         assert_eq!(selection.lists(), 3);
-        let (v4, v6) = ("192.0.2.1".parse().unwrap(), "2001:db8::1".parse().unwrap());
+        let ip = |text: &str| text.parse().unwrap();
+        let (v4, v6, mapped) = (ip("192.0.2.1"), ip("2001:db8::1"), ip("::ffff:192.0.2.1"));
         let cases = [
             (0, 8, v4, (AnswerId(5), 8)),
             (1, 8, v4, (AnswerId(3), 20)),
             (1, 24, v4, (AnswerId(3), 24)),
             (1, 24, v6, (AnswerId(8), 40)),
+            (1, 110, mapped, (AnswerId(8), 116)),
             (2, 8, v4, (AnswerId(9), 8)),
             (3, 8, v4, (AnswerId(0), 0)),
         ];

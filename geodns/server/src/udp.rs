@@ -177,6 +177,3 @@ fn open(context: &NodeContext, address: SocketAddr, worker: u8) -> anyhow::Resul
     socket.observe(&context.metrics, &labels);
     Ok(socket)
 }
-
-#[cfg(test)]
-mod tests;
