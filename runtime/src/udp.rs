@@ -21,7 +21,7 @@ mod sources;
 pub use batch::{GRO_SLOT_BYTES, RecvBatch, Segments, SendBatch, SendReport};
 pub use outbox::Outbox;
 pub use replies::{InSlot, ReplyBatch};
-pub use segments::send_segments;
+pub use segments::{Unsent, send_segments};
 pub use socket::{BindOptions, UdpSocket};
 pub use sources::SourceBatch;
 

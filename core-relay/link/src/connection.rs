@@ -7,6 +7,7 @@
 //! ```
 //! Unbound: the certificate told the node, no heartbeat has told the worker yet.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -39,11 +40,14 @@ pub(crate) struct LinkConnection {
     pub(crate) recheck: bool,
     /// Whether it waits in the list of connections that may have something to send.
     pub(crate) queued: bool,
+    handed_over: HandedOver,
 }
 
 impl LinkConnection {
-    pub(crate) const fn new(quic: Connection, link: Option<usize>, now: Instant) -> Self {
+    pub(crate) fn new(mut quic: Connection, link: Option<usize>, now: Instant) -> Self {
+        let handed_over = HandedOver::new(quic.datagrams().send_buffer_space());
         Self {
+            handed_over,
             quic,
             stage: Stage::Handshaking,
             link,
@@ -87,19 +91,17 @@ impl LinkConnection {
     /// Queues a heartbeat ahead of the records that the link still holds.
     /// One that finds no place is lost, as on the wire.
     pub(crate) fn send_heartbeat(&mut self, datagram: Bytes) {
-        if self.quic.datagrams().send(datagram, false).is_err() {
+        if self.hand_over(datagram, 0).is_err() {
             tracing::debug!("heartbeat found no place in the send buffer");
         }
     }
 
-    /// Hands quinn one datagram of records; gives it back when the buffer has its share of records.
-    pub(crate) fn offer(&mut self, datagram: Bytes) -> Result<(), Refused> {
-        let mut datagrams = self.quic.datagrams();
-        if datagrams.send_buffer_space() < HEARTBEAT_ROOM_BYTES + datagram.len() {
+    /// Hands quinn one datagram of `records`; gives it back when the buffer has its share of records.
+    pub(crate) fn offer(&mut self, datagram: Bytes, records: u64) -> Result<(), Refused> {
+        if self.quic.datagrams().send_buffer_space() < HEARTBEAT_ROOM_BYTES + datagram.len() {
             return Err(Refused::Later(datagram));
         }
-        datagrams
-            .send(datagram, false)
+        self.hand_over(datagram, records)
             .map_err(|error| match error {
                 SendDatagramError::Blocked(datagram) => Refused::Later(datagram),
                 SendDatagramError::UnsupportedByPeer
@@ -107,10 +109,90 @@ impl LinkConnection {
                 | SendDatagramError::TooLarge => Refused::Never,
             })
     }
+
+    fn hand_over(&mut self, datagram: Bytes, records: u64) -> Result<(), SendDatagramError> {
+        let mut datagrams = self.quic.datagrams();
+        let before = datagrams.send_buffer_space();
+        datagrams.send(datagram, false)?;
+        let after = datagrams.send_buffer_space();
+        self.handed_over.note(before, after, records);
+        Ok(())
+    }
+
+    /// Records that quinn has taken and not put into a packet.
+    pub(crate) fn unsent_records(&mut self) -> u64 {
+        let space = self.quic.datagrams().send_buffer_space();
+        self.handed_over.records_in(space)
+    }
+}
+
+/// What quinn's send buffer holds, in records. quinn tells how much room is left; datagrams leave in the order they came, so the
+/// youngest that fill the rest are still there.
+#[derive(Debug)]
+struct HandedOver {
+    /// Room in the empty buffer.
+    room: usize,
+    /// What each datagram took of it, and its records; no older ones than may be there.
+    datagrams: VecDeque<(usize, u64)>,
+    bytes: usize,
+}
+
+impl HandedOver {
+    const fn new(room: usize) -> Self {
+        Self {
+            room,
+            datagrams: VecDeque::new(),
+            bytes: 0,
+        }
+    }
+
+    /// A datagram took the room from `before` to `after`.
+    fn note(&mut self, before: usize, after: usize, records: u64) {
+        let cost = before.saturating_sub(after);
+        self.datagrams.push_back((cost, records));
+        self.bytes += cost;
+        let held = self.room.saturating_sub(after);
+        while let Some((oldest, _)) = self.datagrams.front()
+            && self.bytes - oldest >= held
+        {
+            self.bytes -= oldest;
+            self.datagrams.pop_front();
+        }
+    }
+
+    fn records_in(&self, space: usize) -> u64 {
+        let mut held = self.room.saturating_sub(space);
+        let youngest = self.datagrams.iter().rev();
+        let there = youngest.take_while(|(cost, _)| {
+            let there = held > 0;
+            held = held.saturating_sub(*cost);
+            there
+        });
+        there.map(|(_, records)| records).sum()
+    }
 }
 
 /// Why quinn did not take a datagram.
 pub(crate) enum Refused {
     Later(Bytes),
     Never,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_youngest_datagrams_that_fill_the_buffer_are_unsent() {
+        let mut handed = HandedOver::new(1000);
+        handed.note(1000, 900, 1);
+        handed.note(900, 850, 2);
+        handed.note(850, 700, 3);
+        assert_eq!(handed.records_in(700), 6);
+        assert_eq!(handed.records_in(800), 5, "the oldest has left");
+        assert_eq!(handed.records_in(1000), 0);
+        // It forgets what has left.
+        handed.note(1000, 990, 4);
+        assert_eq!((handed.datagrams.len(), handed.records_in(990)), (1, 4));
+    }
 }

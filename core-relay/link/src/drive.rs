@@ -96,10 +96,12 @@ impl Links {
     }
 
     fn drop_connection(&mut self, index: usize, now: Instant) {
-        let dropped = self.connections.get_mut(index).and_then(Option::take);
         self.ready.retain(|ready| *ready != index);
-        if let Some(link) = dropped.and_then(|connection| connection.link) {
+        if let Some(link) = self.connection(index).and_then(|own| own.link.take()) {
             self.parted(link, index, DownReason::Closed, now);
+        }
+        if let Some(place) = self.connections.get_mut(index) {
+            *place = None;
         }
     }
 
@@ -375,7 +377,14 @@ impl Links {
             return;
         }
         let reason = state.refine(reason);
-        let up_since = state.detach();
+        let serving = state.connection;
+        let unsent = serving
+            .and_then(|serving| self.connection(serving))
+            .map_or(0, LinkConnection::unsent_records);
+        let Some(state) = self.links.get_mut(index).and_then(Option::as_mut) else {
+            return;
+        };
+        let up_since = state.detach(unsent);
         self.cancel_renewal(index, now);
         let Some(state) = self.links.get_mut(index).and_then(Option::as_mut) else {
             return;
@@ -428,8 +437,14 @@ impl Links {
             };
             self.close_connection(connection, code, now);
             self.link_lost(index, reason, now);
-        } else if now >= state.next_ping {
+            return;
+        }
+        let renews = state.renew_at.is_some_and(|at| now >= at);
+        if now >= state.next_ping {
             self.send_ping(index, now);
+        }
+        if renews {
+            self.renew(index, now);
         }
     }
 

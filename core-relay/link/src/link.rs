@@ -72,6 +72,8 @@ pub(crate) struct LinkState {
     pub(crate) renewal: Option<usize>,
     /// Certificates changed once more meanwhile: the one that takes over is to be renewed in turn.
     pub(crate) renews_again: bool,
+    /// When a renewal that failed is tried again.
+    pub(crate) renew_at: Option<Instant>,
     /// Why the present connection must end if that one fails.
     pub(crate) untrusted: Option<DownReason>,
     pub(crate) up_since: Option<Instant>,
@@ -93,6 +95,8 @@ pub(crate) struct LinkState {
     arena: Arena,
     open_records: u64,
     queue: SendQueue,
+    /// Whether the queue was half full when it was last looked at.
+    is_pressed: bool,
     /// Of connections before the present one.
     earlier_arrivals: Arrivals,
     ups: u64,
@@ -155,6 +159,7 @@ impl LinkState {
             connection: None,
             renewal: None,
             renews_again: false,
+            renew_at: None,
             untrusted: None,
             up_since: None,
             attached_at: now,
@@ -170,6 +175,7 @@ impl LinkState {
             arena: Arena::default(),
             open_records: 0,
             queue: SendQueue::of(link),
+            is_pressed: false,
             earlier_arrivals: Arrivals::default(),
             ups: 0,
             datagrams_sent: 0,
@@ -228,11 +234,13 @@ impl LinkState {
         }
     }
 
-    /// No connection serves the link any more. What waited is dropped and counted.
-    pub(crate) fn detach(&mut self) -> Option<Instant> {
+    /// No connection serves the link any more. What waited is dropped and counted, with the `unsent` records that the connection
+    /// had taken.
+    pub(crate) fn detach(&mut self, unsent: u64) -> Option<Instant> {
         self.seal();
         let dropped = self.queue.clear();
-        self.drops.add(LinkDrop::NotUp, dropped);
+        self.drops.add(LinkDrop::NotUp, dropped + unsent);
+        self.is_pressed = false;
         self.connection = None;
         self.up_since.take()
     }
@@ -315,11 +323,17 @@ impl LinkState {
         self.drops.add(LinkDrop::QueueFull, dropped);
     }
 
+    /// Whether the queue has become half full since it was last sent from.
+    pub(crate) fn becomes_pressed(&mut self) -> bool {
+        let before = std::mem::replace(&mut self.is_pressed, self.queue.is_half_full());
+        self.is_pressed && !before
+    }
+
     /// Hands queued datagrams to quinn as long as it takes them.
     pub(crate) fn pump(&mut self, connection: &mut LinkConnection) {
         while let Some(Packed { bytes, records }) = self.queue.pop() {
             let len = u64::try_from(bytes.len()).unwrap_or_default();
-            match connection.offer(bytes) {
+            match connection.offer(bytes, records) {
                 Ok(()) => {
                     self.datagrams_sent += 1;
                     self.bytes_sent += len;

@@ -135,6 +135,8 @@ pub struct Links {
     pub(crate) ready: VecDeque<usize>,
     /// Links with an open datagram.
     opened: Vec<u32>,
+    /// The queue of a link has become half full.
+    pressed: bool,
     pub(crate) scratch: Vec<u8>,
     pub(crate) drops: LinkDrops,
     pub(crate) refused: DownCounts,
@@ -181,6 +183,7 @@ impl Links {
             answers: VecDeque::new(),
             ready: VecDeque::new(),
             opened: Vec::new(),
+            pressed: false,
             scratch: Vec::new(),
             drops: LinkDrops::default(),
             refused: DownCounts::default(),
@@ -352,7 +355,10 @@ impl Links {
                 return link.dial.as_ref()?.redial.at();
             }
             // A connection that is still being made has its own deadline.
-            (link.datagram_len_max() > 0).then(|| link.next_ping.min(link.health.deadline()))
+            let renewal = link.renew_at.into_iter();
+            let known = (link.datagram_len_max() > 0)
+                .then(|| link.next_ping.min(link.health.deadline()));
+            known.map(|known| renewal.fold(known, Instant::min))
         });
         connections.chain(links).min()
     }
@@ -379,6 +385,7 @@ impl Links {
         };
         match put {
             Ok(()) => {
+                self.pressed |= link.becomes_pressed();
                 if !self.opened.contains(&id.index) {
                     self.opened.push(id.index);
                 }
@@ -402,6 +409,13 @@ impl Links {
         }
     }
 
+    /// Whether a link has become half full of what may leave at once: before more is put, [`Self::flush`] and send. Once for each time
+    /// that it becomes so; what a link still holds then waits for its rate.
+    #[must_use]
+    pub const fn wants_sending(&self) -> bool {
+        self.pressed
+    }
+
     /// Bytes of records that fit into one datagram of the link; 0 while it is down.
     #[must_use]
     pub fn room(&self, id: LinkId) -> usize {
@@ -423,6 +437,7 @@ impl Links {
     /// The next UDP payloads to send, in `buffer`, which is emptied first.
     pub fn poll_transmit(&mut self, now: Instant, buffer: &mut Vec<u8>) -> Option<Transmit> {
         buffer.clear();
+        self.pressed = false;
         if let Some((to, answer)) = self.answers.pop_front() {
             buffer.extend_from_slice(&answer);
             return Some(Transmit {

@@ -72,6 +72,10 @@ impl SendQueue {
         self.datagrams.push_front(datagram);
     }
 
+    pub(crate) const fn is_half_full(&self) -> bool {
+        self.bytes > self.bytes_max / 2
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.datagrams.is_empty()
     }

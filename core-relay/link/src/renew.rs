@@ -9,8 +9,9 @@
 //! ```
 //!
 //! Records use the old connection until the new one has taken over at that end, and numbers go on, so nothing is lost
-//! or counted as lost. A renewal that fails leaves the old connection alone, unless its peer is no longer trusted. When
-//! certificates change once more between the Ping and the Pong, the link is renewed again after the Pong.
+//! or counted as lost. A renewal that fails leaves the old connection alone, unless its peer is no longer trusted, and is tried again
+//! every [`RETRY_AFTER`]: the peer may learn of a CA later than we do. When certificates change once more between the Ping and the Pong,
+//! the link is renewed again after the Pong.
 
 use std::time::{Duration, Instant};
 
@@ -22,6 +23,9 @@ use crate::links::Links;
 use crate::reason::{CloseCode, DownReason};
 use crate::tls::Tls;
 use crate::transport;
+
+/// A renewal that failed is tried again after this: an operator who rotates a CA puts it in place within minutes.
+const RETRY_AFTER: Duration = Duration::from_secs(5);
 
 impl Links {
     /// Takes other certificates. Every link we dialed is renewed when ours, or the CAs we trust, are others than before;
@@ -41,7 +45,7 @@ impl Links {
     }
 
     /// Dials once more for a link that is up; for one that is being dialed, once it is up.
-    fn renew(&mut self, link: usize, now: Instant) {
+    pub(crate) fn renew(&mut self, link: usize, now: Instant) {
         if let Some(state) = self.links.get_mut(link).and_then(Option::as_mut)
             && state.up_since.is_none()
         {
@@ -58,6 +62,7 @@ impl Links {
         if self.renewal_may_serve(link) {
             if let Some(state) = self.links.get_mut(link).and_then(Option::as_mut) {
                 state.renews_again = true;
+                state.renew_at = None;
                 state.untrusted = untrusted;
             }
             return;
@@ -80,7 +85,10 @@ impl Links {
                 self.drive(handle.0, now);
                 self.enqueue(handle.0);
             }
-            Err(error) => tracing::debug!(%error, peer = %state.peer, "cannot renew"),
+            Err(error) => {
+                tracing::debug!(%error, peer = %state.peer, "cannot renew");
+                state.renew_at = Some(now + RETRY_AFTER);
+            }
         }
     }
 
@@ -142,9 +150,10 @@ impl Links {
         if let (Some(reason), Some(serving)) = (state.untrusted.take(), state.connection) {
             self.close_connection(serving, CloseCode::Untrusted, now);
             self.link_lost(link, reason, now);
-        } else {
-            self.renew_again(link, now);
+            return;
         }
+        state.renew_at = Some(now + RETRY_AFTER);
+        self.renew_again(link, now);
     }
 
     /// Ends every connection of a link but the one that serves it.
@@ -154,6 +163,7 @@ impl Links {
         };
         state.renewal = None;
         state.renews_again = false;
+        state.renew_at = None;
         state.untrusted = None;
         let serving = state.connection;
         for index in 0..self.connections.len() {

@@ -91,8 +91,8 @@ impl Metrics {
             ),
             link_send_failures: registry.counter(
                 "core_relay.link_send_failures",
-                "{call}",
-                "Sends on the link socket that the kernel refused; QUIC sees them as loss.",
+                "{datagram}",
+                "UDP payloads that the kernel refused on the link socket; QUIC sees them as loss.",
                 &[],
             ),
             transceivers: registry.group(TRANSCEIVER_FIGURES, &[]),

@@ -296,6 +296,11 @@ impl Worker {
             } else {
                 self.last_forwarded = now;
             }
+            if downlink.links.wants_sending() {
+                downlink.links.flush();
+                let (socket, buffer) = (&self.link_socket, &mut self.transmit);
+                self.link_send_failures += send_links(downlink.links, socket, buffer, now);
+            }
         }
         filled == self.record_batch.slots()
     }
@@ -308,13 +313,8 @@ impl Worker {
     }
 
     fn send_links(&mut self, now: Instant) {
-        while let Some(transmit) = self.links.poll_transmit(now, &mut self.transmit) {
-            let bytes = self.transmit.get(..transmit.len).unwrap_or_default();
-            let segment = transmit.segment.unwrap_or(transmit.len);
-            if send_segments(&self.link_socket, transmit.to, bytes, segment).is_err() {
-                self.link_send_failures += 1;
-            }
-        }
+        let lost = send_links(&mut self.links, &self.link_socket, &mut self.transmit, now);
+        self.link_send_failures += lost;
     }
 
     /// Waits until there is something to do, and says where.
@@ -391,6 +391,24 @@ impl Worker {
             links,
         });
     }
+}
+
+/// Sends what the links have; returns how many UDP payloads the kernel refused.
+fn send_links(
+    links: &mut Links,
+    socket: &UdpSocket,
+    buffer: &mut Vec<u8>,
+    now: Instant,
+) -> u64 {
+    let mut lost = 0;
+    while let Some(transmit) = links.poll_transmit(now, buffer) {
+        let bytes = buffer.get(..transmit.len).unwrap_or_default();
+        let segment = transmit.segment.unwrap_or(transmit.len);
+        if let Err(unsent) = send_segments(socket, transmit.to, bytes, segment) {
+            lost += u64::try_from(unsent.datagrams).unwrap_or(u64::MAX);
+        }
+    }
+    lost
 }
 
 /// What a datagram of a transceiver meets, borrowed apart from the batch it lies in.

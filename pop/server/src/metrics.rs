@@ -114,8 +114,8 @@ impl Metrics {
             ),
             backbone_lost: registry.counter(
                 "pop.backbone_send_failures",
-                "{call}",
-                "Sends on the backbone socket that the kernel refused; QUIC sees them as loss.",
+                "{datagram}",
+                "UDP payloads that the kernel refused on the backbone socket; QUIC sees them as loss.",
                 &[],
             ),
             downs: reasons("pop.link_downs", "Links that went down."),

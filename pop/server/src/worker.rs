@@ -273,6 +273,12 @@ impl Worker {
             };
             for (from, packet) in self.ingress.batch.iter() {
                 uplink.forward(ClientAddr::new(from), packet, at);
+                if uplink.links.wants_sending() {
+                    uplink.links.flush();
+                    let (socket, buffer) = (&self.backbone, &mut self.transmit);
+                    let lost = send_links(uplink.links, socket, buffer, at.instant);
+                    uplink.totals.backbone_lost += lost;
+                }
             }
             if !full {
                 return false;
@@ -357,13 +363,8 @@ impl Worker {
     }
 
     fn send_links(&mut self, now: Instant) {
-        while let Some(transmit) = self.links.poll_transmit(now, &mut self.transmit) {
-            let bytes = self.transmit.get(..transmit.len).unwrap_or_default();
-            let segment = transmit.segment.unwrap_or(transmit.len);
-            if send_segments(&self.backbone, transmit.to, bytes, segment).is_err() {
-                self.totals.backbone_lost += 1;
-            }
-        }
+        let lost = send_links(&mut self.links, &self.backbone, &mut self.transmit, now);
+        self.totals.backbone_lost += lost;
     }
 
     /// Waits until there is something to do, and says where.
@@ -393,6 +394,24 @@ impl Worker {
         }
         ready
     }
+}
+
+/// Sends what the links have; returns how many UDP payloads the kernel refused.
+fn send_links(
+    links: &mut Links,
+    socket: &UdpSocket,
+    buffer: &mut Vec<u8>,
+    now: Instant,
+) -> u64 {
+    let mut lost = 0;
+    while let Some(transmit) = links.poll_transmit(now, buffer) {
+        let bytes = buffer.get(..transmit.len).unwrap_or_default();
+        let segment = transmit.segment.unwrap_or(transmit.len);
+        if let Err(unsent) = send_segments(socket, transmit.to, bytes, segment) {
+            lost += u64::try_from(unsent.datagrams).unwrap_or(u64::MAX);
+        }
+    }
+    lost
 }
 
 fn moment() -> Now {

@@ -1,5 +1,6 @@
 //! What a batch was regrouped into, on its way out: a train leaves at once (UDP_SEGMENT), single datagrams leave together.
 
+use std::io;
 use std::net::SocketAddr;
 
 use super::batch::{SendBatch, SendReport};
@@ -55,10 +56,18 @@ impl Outbox {
         segment_bytes: usize,
     ) {
         let datagrams = bytes.len().div_ceil(segment_bytes.max(1));
-        match send_segments(socket, to, bytes, segment_bytes) {
-            Ok(()) => self.report.sent += datagrams,
-            Err(_) => self.report.failed += datagrams,
-        }
+        let unsent = match send_segments(socket, to, bytes, segment_bytes) {
+            Ok(()) => 0,
+            Err(unsent) if unsent.error.kind() == io::ErrorKind::WouldBlock => {
+                self.report.would_block += unsent.datagrams;
+                unsent.datagrams
+            }
+            Err(unsent) => {
+                self.report.failed += unsent.datagrams;
+                unsent.datagrams
+            }
+        };
+        self.report.sent += datagrams.saturating_sub(unsent);
         self.report.calls += 1;
     }
 

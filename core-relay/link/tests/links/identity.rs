@@ -332,3 +332,28 @@ fn a_ca_that_is_no_longer_trusted_closes_what_it_made() {
         assert!(!world.is_up(0) && !world.is_up(1));
     }
 }
+
+/// The relay learns of the other CA only after the PoP has been refused with its new certificate.
+#[test]
+fn a_renewal_that_was_refused_is_tried_again() {
+    let (mut world, ca) = pair(&Link::default(), ms(5));
+    up(&mut world);
+    let next = Ca::new();
+    let validity = (2020, 2100);
+    let now = world.now();
+    let tls = next.tls_between(&["pop-a"], validity, &[&ca, &next]);
+    world.links(0).reload(tls, now);
+    world.run(ms(1000));
+    assert!(world.links(1).refused().count(DownReason::UnknownIssuer) > 0);
+    let now = world.now();
+    let tls = ca.tls_between(&["relay-a"], validity, &[&ca, &next]);
+    world.links(1).reload(tls, now);
+    world.run(ms(10_000));
+    // Whoever still has the old certificate is refused from here on.
+    let now = world.now();
+    let tls = ca.tls_between(&["relay-a"], validity, &[&next]);
+    world.links(1).reload(tls, now);
+    world.run(ms(1000));
+    assert!(downs(&world, 0).is_empty() && downs(&world, 1).is_empty());
+    assert!(world.is_up(0) && world.is_up(1));
+}

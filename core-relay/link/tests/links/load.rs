@@ -6,7 +6,7 @@ use core_relay_link::LinkDrop;
 use topology::Link;
 use wire::record::Records;
 
-use crate::world::{downs, header, ms, pair, up};
+use crate::world::{downs, header, ms, pair, send, up};
 
 #[test]
 fn one_percent_loss_at_eighty_milliseconds_delivers_what_the_path_delivers() {
@@ -95,4 +95,68 @@ fn more_than_the_rate_waits_ten_milliseconds_at_most_and_the_oldest_is_dropped_a
     assert!(late <= ms(16), "{late:?}");
     // Heartbeats overtake what waits, so a full link is not a dead one.
     assert!(downs(&world, 0).is_empty() && downs(&world, 1).is_empty());
+}
+
+#[test]
+fn a_burst_of_more_than_the_queue_holds_leaves_as_it_comes() {
+    let link = Link {
+        rate_mbps: 100,
+        ..Link::default()
+    };
+    // The queue holds 93 of these, and as many may leave at once.
+    let burst = |looks: bool| {
+        let (mut world, _) = pair(&link, ms(5));
+        up(&mut world);
+        world.run(ms(100));
+        let id = world.only_link(0);
+        for _ in 0..170 {
+            let links = world.links(0);
+            links.put_record(id, &header(), &[0; 1300]).unwrap();
+            if looks && links.wants_sending() {
+                links.flush();
+                world.settle();
+                assert!(!world.links(0).wants_sending());
+            }
+        }
+        world.links(0).flush();
+        world.run(ms(100));
+        let drops = world.links(0).stats(id).unwrap().drops;
+        drops.count(LinkDrop::QueueFull)
+    };
+    assert!(burst(false) > 50);
+    assert_eq!(burst(true), 0);
+}
+
+#[test]
+fn what_quic_had_taken_when_the_link_went_down_is_counted() {
+    let link = Link {
+        rate_mbps: 20,
+        rtt_ms: 40,
+        ..Link::default()
+    };
+    let (mut world, _) = pair(&link, ms(20));
+    up(&mut world);
+    let id = world.only_link(0);
+    world.wire(0, 1).black_hole = true;
+    world.lens.clear();
+    // Nothing is acknowledged any more, so the window fills, then the buffer of the connection, then the queue. Two such records
+    // fill no packet, and heartbeats are far shorter or longer.
+    let mut offered = 0;
+    while world.is_up(0) {
+        assert!(offered < 20_000, "the link goes down");
+        for _ in 0..4 {
+            send(&mut world, 0, &[0; 700]).unwrap();
+            offered += 1;
+        }
+        world.run(ms(1));
+    }
+    let left = world.lens.iter().filter(|len| (700..900).contains(*len));
+    let left = u64::try_from(left.count()).unwrap();
+    let drops = world.links(0).stats(id).unwrap().drops;
+    let (full, down) = (
+        drops.count(LinkDrop::QueueFull),
+        drops.count(LinkDrop::NotUp),
+    );
+    assert!(left > 100 && full > 0 && down > 0);
+    assert_eq!(left + full + down, offered);
 }

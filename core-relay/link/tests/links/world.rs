@@ -141,6 +141,8 @@ pub(crate) struct World {
     random: u64,
     pub(crate) sent: u64,
     pub(crate) lost: u64,
+    /// Lengths of what node 0 sent, however it fared.
+    pub(crate) lens: Vec<usize>,
 }
 
 impl World {
@@ -170,6 +172,7 @@ impl World {
             random: 0x9e37_79b9_7f4a_7c15,
             sent: 0,
             lost: 0,
+            lens: Vec::new(),
         }
     }
 
@@ -281,6 +284,9 @@ impl World {
 
     pub(crate) fn put(&mut self, from: usize, to: usize, packet: &[u8]) {
         self.sent += 1;
+        if from == 0 {
+            self.lens.push(packet.len());
+        }
         let wire = self.wires[from][to];
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
