@@ -6,5 +6,7 @@ use clap::Parser;
 use firsthop::args::Args;
 
 fn main() -> ExitCode {
-    firsthop::run(Args::parse())
+    let code = firsthop::run(Args::parse());
+    runtime::logging::flush();
+    code
 }

@@ -52,6 +52,13 @@ impl NodeContext {
         let metrics = Registry::new(program, name);
         let config = ConfigHandle::new(config);
         config::observe(&config, &metrics);
+        metrics.observe_counter(
+            "log.lines_dropped",
+            "{line}",
+            "Log lines of the process that were dropped because whoever reads stderr does not.",
+            &[],
+            crate::logging::dropped,
+        );
         let watch = Watch::start(&metrics, &control);
         Self {
             name: name.to_owned(),

@@ -7,6 +7,8 @@ use std::thread::{Builder, JoinHandle};
 
 use crate::sys;
 
+/// Low among those of real time (1 to 99): the kernel's own threads go first.
+const REAL_TIME_PRIORITY: i32 = 10;
 /// Longest thread name Linux keeps.
 const NAME_CHARS_MAX: usize = 15;
 
@@ -29,9 +31,19 @@ pub fn spawn_worker(
                 reason = reason(&*panic),
                 "worker panicked: the process ends"
             );
+            crate::logging::flush();
             std::process::abort();
         }
     })
+}
+
+/// Lets the calling thread run whenever it can, before all threads that are not of real time. For a thread that mostly sleeps: one that does
+/// not keeps a processor for itself.
+///
+/// # Errors
+/// Not privileged.
+pub fn run_first() -> io::Result<()> {
+    sys::process::run_first(REAL_TIME_PRIORITY)
 }
 
 fn prepare(name: &str, pin: Option<usize>) {

@@ -91,10 +91,12 @@ pub fn main_checked(
         Err(error) => return refuse(program, &error),
     };
     let reloader = Reloader::new(program, args, files, &context);
-    match run(start, &context, reloader, push) {
+    let code = match run(start, &context, reloader, push) {
         Ok(code) => code,
         Err(error) => fail(program, &error),
-    }
+    };
+    logging::flush();
+    code
 }
 
 fn run(

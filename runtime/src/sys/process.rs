@@ -51,6 +51,20 @@ pub(crate) fn finest_timer_slack() -> io::Result<()> {
     }
 }
 
+/// This thread runs before every thread that is not of real time, whenever it can run (SCHED_FIFO).
+pub(crate) fn run_first(priority: i32) -> io::Result<()> {
+    let parameter = libc::sched_param {
+        sched_priority: priority,
+    };
+    // SAFETY: 0 is this thread; `parameter` lives until the call returns.
+    let result = unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const parameter) };
+    if result == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}
+
 /// Processor time this process has used, in user and kernel mode.
 pub(crate) fn processor_time() -> Duration {
     let mut usage = MaybeUninit::<libc::rusage>::zeroed();
