@@ -21,4 +21,5 @@ pub mod siege;
 pub mod sim;
 pub mod tools;
 pub mod wait;
+pub mod wan;
 pub mod whip;

@@ -13,6 +13,7 @@ use lab::bench::soak::{self, SoakArguments};
 use lab::load::{Plan, Report, Running};
 use lab::net::{Network, Program, Shape};
 use lab::process::Usage;
+use lab::wan::command::Wan;
 use runtime::clock;
 use serde::Serialize;
 
@@ -28,6 +29,9 @@ struct Arguments {
 enum Command {
     /// Many sessions of 20 ms Opus, each echoed by a network that runs already
     Load(LoadArguments),
+    /// A wide-area network of network namespaces
+    #[command(subcommand)]
+    Wan(Wan),
     /// Starts a network of real processes, measures it, and stops it
     #[command(subcommand)]
     Bench(Bench),
@@ -46,9 +50,18 @@ enum Bench {
     /// One name server of the comparison, until killed
     #[command(hide = true)]
     NameServer(NameServerArguments),
+    /// How true the delays of the WAN emulator are, and how many packets it carries; as root
+    Wan(WanArguments),
     /// One hop of a baseline, until killed
     #[command(hide = true)]
     Hop(HopArguments),
+}
+
+#[derive(Debug, Args)]
+struct WanArguments {
+    /// One JSON object instead of lines for people
+    #[arg(long)]
+    json: bool,
 }
 
 #[derive(Debug, Args)]
@@ -119,6 +132,7 @@ fn main() -> ExitCode {
     let well = |outcome: Outcome| outcome.report.sessions_lost == 0;
     let done = match Arguments::parse().command {
         Command::Load(arguments) => load(&arguments).map(well),
+        Command::Wan(wan) => wan.run().map(|()| true),
         Command::Bench(Bench::Sessions(arguments)) => bench_sessions(&arguments).map(well),
         Command::Bench(Bench::Datapath(arguments)) => command::datapath(&arguments).map(|()| true),
         Command::Bench(Bench::Soak(arguments)) => soak(&arguments),
@@ -126,6 +140,7 @@ fn main() -> ExitCode {
         Command::Bench(Bench::NameServer(arguments)) => {
             name_service::name_server(&arguments).map(|()| true)
         }
+        Command::Bench(Bench::Wan(arguments)) => bench_wan(&arguments).map(|()| true),
         Command::Bench(Bench::Hop(arguments)) => command::hop(&arguments).map(|()| true),
     };
     match done {
@@ -149,6 +164,17 @@ fn soak(arguments: &SoakArguments) -> anyhow::Result<bool> {
     };
     writeln!(std::io::stdout(), "{text}")?;
     Ok(report.is_good())
+}
+
+fn bench_wan(arguments: &WanArguments) -> anyhow::Result<()> {
+    let report = lab::wan::measure::run()?;
+    let text = if arguments.json {
+        serde_json::to_string(&report)? + "\n"
+    } else {
+        report.lines()
+    };
+    std::io::stdout().write_all(text.as_bytes())?;
+    Ok(())
 }
 
 fn load(arguments: &LoadArguments) -> anyhow::Result<Outcome> {

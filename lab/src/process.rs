@@ -59,7 +59,7 @@ fn rss_bytes(status: &str) -> Option<u64> {
 }
 
 /// Fields 14 and 15 of proc_pid_stat(5), counted after the closing parenthesis of the name.
-fn cpu_s(stat: &str) -> Option<f64> {
+pub(crate) fn cpu_s(stat: &str) -> Option<f64> {
     let (_, fields) = stat.rsplit_once(')')?;
     let mut fields = fields.split_whitespace().skip(11);
     let user: f64 = fields.next()?.parse().ok()?;

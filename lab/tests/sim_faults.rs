@@ -102,7 +102,7 @@ fn a_path_that_loses_large_packets_carries_no_link() {
         (Site::Pop(0), Site::Relay(0)),
         (Site::Relay(0), Site::Pop(0)),
     ] {
-        world.net.conditions(from, to).payload_len_max = 1400;
+        world.net.conditions(from, to).packet_len_max = 1428;
     }
     world.run(5000 * MS);
     assert_eq!(
@@ -111,7 +111,7 @@ fn a_path_that_loses_large_packets_carries_no_link() {
         "the link that would lose large packets"
     );
     assert_whole(&mut world);
-    world.backbone(|path| path.payload_len_max = usize::MAX);
+    world.backbone(|path| path.packet_len_max = usize::MAX);
     world.run_until("both links are up", |world| world.links_up() == 2);
     assert_whole(&mut world);
 }
@@ -180,7 +180,7 @@ fn packets_of_any_length_arrive_whole() {
         any_length: true,
         ..Plan::new(seed(28))
     });
-    world.backbone(|path| path.payload_len_max = 1252);
+    world.backbone(|path| path.packet_len_max = 1280);
     world.connect();
     let (up, down) = world.talk(Talk::Both, 1000 * MS);
     assert!(up.sent > 3000);

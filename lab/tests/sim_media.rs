@@ -67,6 +67,8 @@ fn losses_in_bursts_too() {
         path.loss = Loss::Bursts {
             enter_ppm: 2_000,
             leave_ppm: 200_000,
+            bad_ppm: 1_000_000,
+            good_ppm: 0,
         };
     });
 }

@@ -39,6 +39,8 @@ fn weather(dice: &mut Random) -> Conditions {
         1 => Loss::Bursts {
             enter_ppm: 5_000,
             leave_ppm: 50_000,
+            bad_ppm: 1_000_000,
+            good_ppm: 0,
         },
         _ => Loss::None,
     };
@@ -51,10 +53,11 @@ fn weather(dice: &mut Random) -> Conditions {
         jitter: MS * u32::try_from(dice.below(30)).unwrap(),
         reorders: dice.chance(500_000),
         loss,
+        overtakes_ppm: if dice.chance(100_000) { 10_000 } else { 0 },
         duplicates_ppm: if dice.chance(300_000) { 50_000 } else { 0 },
         rate: dice.chance(300_000).then_some(rate),
         cut: dice.chance(150_000),
-        payload_len_max: if dice.chance(100_000) {
+        packet_len_max: if dice.chance(100_000) {
             1300
         } else {
             usize::MAX

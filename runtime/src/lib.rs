@@ -24,6 +24,7 @@ pub mod redis_client;
 pub mod store;
 mod sys;
 pub mod thread;
+pub mod tun;
 pub mod udp;
 pub mod watch;
 

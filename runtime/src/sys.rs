@@ -11,3 +11,4 @@ pub(crate) mod message;
 pub(crate) mod poll;
 pub(crate) mod process;
 pub(crate) mod socket;
+pub(crate) mod tun;

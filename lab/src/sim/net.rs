@@ -12,7 +12,7 @@ use wire::record::{RECORD_HEADER_LEN_V4, Records, open_datagram};
 
 use super::ledger::{Ledger, Way};
 use super::packet::Packets;
-use super::path::{Conditions, Fate, Path};
+use super::path::{Conditions, Fate, HEADERS_LEN, Path};
 use super::random::Random;
 
 /// A place in the world.
@@ -216,7 +216,7 @@ impl Net {
             Cargo::Quic(bytes, _) if is_handshake(bytes) => self.mtu_bytes,
             Cargo::Client(..) | Cargo::Quic(..) | Cargo::Records(_) => cargo.len(),
         };
-        let fate = self.path(from, to).send(at, len);
+        let fate = self.path(from, to).send(at, len + HEADERS_LEN);
         self.note(from, to, len, fate);
         let flight = |took, copy, cargo| Flight {
             from,

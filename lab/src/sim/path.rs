@@ -1,5 +1,5 @@
 //! One direction between two sites: delay, jitter, loss, reordering, duplication, a rate with a bounded queue, a packet
-//! size that does not pass, a cut. It decides the fate of each packet and counts what it lost.
+//! size that does not pass, a cut. It decides the fate of each packet, in simulated worlds and in the WAN emulator.
 
 use std::time::Duration;
 
@@ -16,14 +16,16 @@ pub struct Conditions {
     pub reorders: bool,
     /// What is lost by chance.
     pub loss: Loss,
+    /// How many in a million overtake: the delay does not hold for them.
+    pub overtakes_ppm: u32,
     /// How many in a million arrive twice.
     pub duplicates_ppm: u32,
     /// The bottleneck, if there is one.
     pub rate: Option<Rate>,
     /// Nothing passes.
     pub cut: bool,
-    /// Longer UDP payloads vanish without a word.
-    pub payload_len_max: usize,
+    /// Longer packets, IP header included, vanish without a word.
+    pub packet_len_max: usize,
 }
 
 /// Loss by chance.
@@ -33,13 +35,16 @@ pub enum Loss {
     None,
     /// Each packet for itself, so many in a million.
     Independent(u32),
-    /// Gilbert-Elliott: everything is lost while it is bad; each packet turns good to bad, and bad to good, with these
-    /// chances in a million.
+    /// Gilbert-Elliott: each packet turns good to bad, and bad to good, with these chances in a million.
     Bursts {
         /// From good to bad.
         enter_ppm: u32,
         /// From bad to good.
         leave_ppm: u32,
+        /// Lost while it is bad.
+        bad_ppm: u32,
+        /// Lost while it is good.
+        good_ppm: u32,
     },
 }
 
@@ -75,7 +80,7 @@ pub enum Fate {
 }
 
 /// Bytes of IPv4 and UDP headers.
-const HEADERS_LEN: u64 = 28;
+pub const HEADERS_LEN: usize = 28;
 
 impl Default for Conditions {
     fn default() -> Self {
@@ -84,10 +89,11 @@ impl Default for Conditions {
             jitter: Duration::ZERO,
             reorders: false,
             loss: Loss::None,
+            overtakes_ppm: 0,
             duplicates_ppm: 0,
             rate: None,
             cut: false,
-            payload_len_max: usize::MAX,
+            packet_len_max: usize::MAX,
         }
     }
 }
@@ -118,12 +124,12 @@ impl Path {
         }
     }
 
-    /// Decides what becomes of a UDP payload of `len` bytes that is sent at `at`.
+    /// Decides what becomes of a packet of `len` bytes, IP header included, that is sent at `at`.
     pub fn send(&mut self, at: Duration, len: usize) -> Fate {
         if self.conditions.cut {
             return Fate::Lost(Cause::Cut);
         }
-        if len > self.conditions.payload_len_max {
+        if len > self.conditions.packet_len_max {
             return Fate::Lost(Cause::TooLong);
         }
         let Some(queued) = self.pass_bottleneck(at, len) else {
@@ -139,6 +145,9 @@ impl Path {
     }
 
     fn arrival(&mut self, at: Duration) -> Duration {
+        if self.random.chance(self.conditions.overtakes_ppm) {
+            return at;
+        }
         let jitter_ns = u64::try_from(self.conditions.jitter.as_nanos()).unwrap_or(u64::MAX);
         let arrival =
             at + self.conditions.delay + Duration::from_nanos(self.random.below(jitter_ns));
@@ -154,12 +163,13 @@ impl Path {
         let Some(rate) = self.conditions.rate else {
             return Some(Duration::ZERO);
         };
-        let bits = (u64::try_from(len).unwrap_or(u64::MAX) + HEADERS_LEN) * 8;
+        let bits = u64::try_from(len).unwrap_or(u64::MAX).saturating_mul(8);
         let free_at = self.free_at.max(at);
         if free_at - at > rate.queue {
             return None;
         }
-        self.free_at = free_at + Duration::from_nanos(bits * 1_000_000 / rate.kbit_s.max(1));
+        self.free_at =
+            free_at + Duration::from_nanos(bits.saturating_mul(1_000_000) / rate.kbit_s.max(1));
         Some(self.free_at - at)
     }
 
@@ -170,10 +180,13 @@ impl Path {
             Loss::Bursts {
                 enter_ppm,
                 leave_ppm,
+                bad_ppm,
+                good_ppm,
             } => {
                 let turns = if self.bad { leave_ppm } else { enter_ppm };
                 self.bad ^= self.random.chance(turns);
-                self.bad
+                let lost = if self.bad { bad_ppm } else { good_ppm };
+                self.random.chance(lost)
             }
         }
     }
@@ -219,6 +232,8 @@ mod tests {
             loss: Loss::Bursts {
                 enter_ppm: 10_000,
                 leave_ppm: 250_000,
+                bad_ppm: 1_000_000,
+                good_ppm: 0,
             },
             ..Conditions::default()
         });
@@ -236,19 +251,19 @@ mod tests {
             }),
             ..Conditions::default()
         });
-        // 1000 bytes with headers take 1 ms.
-        let fates: Vec<_> = (0..6).map(|_| path.send(MS, 972)).collect();
+        // 1000 bytes take 1 ms.
+        let fates: Vec<_> = (0..6).map(|_| path.send(MS, 1000)).collect();
         let waits = |ms| Fate::Arrives(ms * MS, None);
         let full = Fate::Lost(Cause::Queue);
         assert_eq!(fates, [waits(1), waits(2), waits(3), waits(4), full, full]);
-        assert_eq!(path.send(5 * MS, 972), waits(1));
+        assert_eq!(path.send(5 * MS, 1000), waits(1));
     }
 
     #[test]
     fn cuts_and_long_packets_are_lost_and_order_is_kept_unless_jitter_reorders() {
         let mut path = path(Conditions {
             jitter: 5 * MS,
-            payload_len_max: 1000,
+            packet_len_max: 1000,
             ..Conditions::default()
         });
         assert_eq!(path.send(MS, 1001), Fate::Lost(Cause::TooLong));
@@ -269,6 +284,75 @@ mod tests {
         assert!(overtaken(true));
         path.conditions.cut = true;
         assert_eq!(path.send(MS, 1), Fate::Lost(Cause::Cut));
+    }
+
+    /// Bursts are bursts: packets lost in a row, on average as many as the state lasts.
+    #[test]
+    fn lost_packets_come_in_bursts_of_the_length_that_was_said() {
+        let mut path = path(Conditions {
+            loss: Loss::Bursts {
+                enter_ppm: 10_000,
+                leave_ppm: 250_000,
+                bad_ppm: 1_000_000,
+                good_ppm: 0,
+            },
+            ..Conditions::default()
+        });
+        let (mut lost, mut bursts, mut before) = (0_u32, 0_u32, false);
+        for index in 0..100_000 {
+            let is_lost = matches!(path.send(MS * index, 1000), Fate::Lost(Cause::Chance));
+            lost += u32::from(is_lost);
+            bursts += u32::from(is_lost && !before);
+            before = is_lost;
+        }
+        let tenths = lost * 10 / bursts;
+        assert!((36..44).contains(&tenths), "{tenths} tenths of a packet");
+    }
+
+    #[test]
+    fn jitter_is_spread_evenly_up_to_what_was_said() {
+        let mut path = path(Conditions {
+            delay: 10 * MS,
+            jitter: 4 * MS,
+            reorders: true,
+            ..Conditions::default()
+        });
+        let mut quarters = [0_u32; 4];
+        for index in 0..40_000 {
+            let Fate::Arrives(took, None) = path.send(MS * index, 100) else {
+                panic!("nothing is lost");
+            };
+            let beyond = usize::try_from((took - 10 * MS).as_millis()).unwrap();
+            quarters[beyond] += 1;
+        }
+        assert!(
+            quarters.iter().all(|count| (9_500..10_500).contains(count)),
+            "{quarters:?}"
+        );
+    }
+
+    #[test]
+    fn one_that_overtakes_arrives_before_those_sent_earlier() {
+        let mut path = path(Conditions {
+            delay: 10 * MS,
+            overtakes_ppm: 10_000,
+            ..Conditions::default()
+        });
+        let fates = (0..100_000).map(|index| path.send(MS * index, 100));
+        let early = fates.filter(|fate| *fate == Fate::Arrives(Duration::ZERO, None));
+        assert!((900..1100).contains(&early.count()));
+    }
+
+    #[test]
+    fn the_same_seed_gives_the_same_fates() {
+        let fates = |seed| -> Vec<Fate> {
+            let mut path = Path::new(Random::new(seed, 3));
+            path.conditions.loss = Loss::Independent(100_000);
+            path.conditions.jitter = 5 * MS;
+            (0..1000).map(|index| path.send(MS * index, 100)).collect()
+        };
+        assert_eq!(fates(1), fates(1));
+        assert_ne!(fates(1), fates(2));
     }
 
     #[test]
