@@ -70,6 +70,8 @@ wire::drop_reasons! {
     NoPath = "no_path",
     /// A packet towards a client that fits no datagram even in fragments.
     Oversize = "oversize",
+    /// A packet towards one core-relay worker more than a batch keeps apart.
+    RelaysFull = "relays_full",
     /// What a backend sent was more than may wait, or the media engine did not take it.
     BackendRefused = "backend_refused",
     /// The kernel refused to send to the core relay.

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use runtime::udp::{Outbox, UdpSocket};
 use transceiver_proto::{DropReason, Drops, ReturnPath};
 use wire::record::{self, DATAGRAM_HEADER_LEN, RecordHeader};
-use wire::regroup::Regroup;
+use wire::regroup::{Regroup, RegroupError};
 use wire::{ClientAddr, Owner};
 
 /// Core-relay workers kept apart in one batch.
@@ -44,10 +44,9 @@ impl Egress {
         let pushed = self
             .regroup
             .push(via.relay, &header, &[], self.datagram_len_max);
-        if pushed.is_err() {
-            drops.count(DropReason::Oversize);
-        } else {
-            self.ends += 1;
+        match pushed {
+            Ok(()) => self.ends += 1,
+            Err(error) => drops.count(refusal(error)),
         }
     }
 
@@ -80,8 +79,8 @@ impl Egress {
             let pushed =
                 self.regroup
                     .push(via.relay, &part.header, part.payload, self.datagram_len_max);
-            if pushed.is_err() {
-                drops.count(DropReason::Oversize);
+            if let Err(error) = pushed {
+                drops.count(refusal(error));
                 return;
             }
         }
@@ -103,5 +102,12 @@ impl Egress {
         let report = outbox.flush(socket);
         let lost = u64::try_from(report.would_block + report.failed).unwrap_or(u64::MAX);
         drops.add(DropReason::SendFailed, lost);
+    }
+}
+
+const fn refusal(error: RegroupError) -> DropReason {
+    match error {
+        RegroupError::Oversize => DropReason::Oversize,
+        RegroupError::TooManyDestinations => DropReason::RelaysFull,
     }
 }

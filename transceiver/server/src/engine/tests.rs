@@ -610,6 +610,18 @@ fn pending_sessions_are_bounded() {
     world.create(&offer).unwrap();
 }
 
+#[test]
+fn the_pop_of_an_address_that_gives_way_to_a_ninth_is_told() {
+    let mut world = World::new();
+    let client = world.connect(address(1, 4000));
+    for host in 2..=8 {
+        drops::nominate(&mut world, client, host);
+    }
+    assert_eq!(world.core.egress.ends, 0);
+    drops::nominate(&mut world, client, 9);
+    assert_eq!(world.core.egress.ends, 1);
+}
+
 /// A voice that panics when it is spoken to.
 struct Panics;
 

@@ -26,7 +26,7 @@ fn credentials(world: &World, client: usize) -> (String, String) {
 }
 
 /// A check that nominates, with a transaction of its own for each address.
-fn nominate(world: &mut World, client: usize, host: u8) {
+pub(super) fn nominate(world: &mut World, client: usize, host: u8) {
     let (username, password) = credentials(world, client);
     let mut packet = Vec::new();
     nominating_request(&mut packet, &[host; 12], &username, password.as_bytes());
@@ -117,4 +117,25 @@ fn send_failed_when_the_kernel_refuses() {
     egress.flush(&socket, &mut drops);
     assert_eq!(drops.get(DropReason::SendFailed), 3);
     assert_eq!(drops.total(), 3);
+}
+
+#[test]
+fn relays_full_when_a_batch_is_for_more_core_relay_workers_than_are_kept_apart() {
+    let world = World::new();
+    let mut egress = Egress::new(world.core.owner, world.datagram_len_max);
+    let mut drops = Drops::default();
+    let client = ClientAddr::new(address(1, 4000));
+    let tag = world.header(address(1, 4000), 1).tag;
+    let via = |port| ReturnPath {
+        relay: ([127, 0, 0, 1], port).into(),
+        tag,
+    };
+    for port in 1..=256 {
+        egress.push_end(via(port), client, &mut drops);
+    }
+    assert_eq!((egress.ends, drops.total()), (256, 0));
+    egress.push_end(via(257), client, &mut drops);
+    egress.push(via(258), client, b"packet", &mut drops);
+    assert_eq!((egress.ends, drops.total()), (256, 2));
+    assert_eq!(drops.get(DropReason::RelaysFull), 2);
 }
