@@ -2,8 +2,9 @@
 //! arrives and send what a test tells them.
 
 use std::io::{Read as _, Write as _};
-use std::net::{SocketAddr, TcpStream, UdpSocket as StdSocket};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket as StdSocket};
 use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 use core_relay_link::{Allowed, Congestion, LinkEvent, LinkId, Links, LinksConfig, Tls};
@@ -29,7 +30,7 @@ pub(crate) const RTP: &[u8] = b"\x80\x6f\x00\x01 a frame of Opus";
 /// Longest wait for anything; nothing here takes a tenth of it.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The network of one test, on addresses of its own: 127.88.`net`.x.
+/// The network of one test, on addresses of its own: 127.R.`net`.x, with an R of the process's own.
 pub(crate) struct World {
     pub(crate) topology: Topology,
     dir: PathBuf,
@@ -525,7 +526,23 @@ fn context(topology: &Topology, ca: &Ca, dir: &Path) -> NodeContext {
     NodeContext::new("pop", "ams", config, Control::new().unwrap())
 }
 
+/// R of this process: a 127.R.0.0/16 that no other test run has, held by a listening socket as those of the lab are.
+fn range() -> u8 {
+    const HOLD_PORT: u16 = 4999;
+    static RANGE: LazyLock<(u8, TcpListener)> = LazyLock::new(|| {
+        let start = usize::from(std::process::id().to_le_bytes()[0]);
+        let octets = (64..=250u8).cycle().skip(start).take(187);
+        let hold = |octet| TcpListener::bind((Ipv4Addr::new(127, octet, 255, 254), HOLD_PORT));
+        let mut free = octets.filter_map(|octet| Some((octet, hold(octet).ok()?)));
+        free.next().expect("a range that nobody has")
+    });
+    RANGE.0
+}
+
+/// Tests are numbered below 64: each has four nets of the range.
 fn topology_text(net: u8, workers: u8, mtu_bytes: u16) -> String {
+    let r = range();
+    let [eu_transceivers, us_relays, us_transceivers] = [64, 128, 192].map(|base| base + net);
     format!(
         "version: 1
 network:
@@ -536,33 +553,33 @@ regions:
     id: 1
     signaling_url: http://127.0.0.1:8080/whip
     core_relays:
-      - {{ name: eu-r1, address: 127.88.{net}.1, pin: false, admin: \"127.88.{net}.1:9100\" }}
-      - {{ name: eu-r2, address: 127.88.{net}.2, pin: false, admin: \"127.88.{net}.2:9100\" }}
+      - {{ name: eu-r1, address: 127.{r}.{net}.1, pin: false, admin: \"127.{r}.{net}.1:9100\" }}
+      - {{ name: eu-r2, address: 127.{r}.{net}.2, pin: false, admin: \"127.{r}.{net}.2:9100\" }}
     transceivers:
-      cidr: 127.89.{net}.0/24
+      cidr: 127.{r}.{eu_transceivers}.0/24
       port: 5000
       nodes:
-        - {{ name: eu-t1, address: 127.89.{net}.1, whip: \"127.89.{net}.1:8080\", peer: \"127.89.{net}.1:8443\", admin: \"127.89.{net}.1:9100\" }}
+        - {{ name: eu-t1, address: 127.{r}.{eu_transceivers}.1, whip: \"127.{r}.{eu_transceivers}.1:8080\", peer: \"127.{r}.{eu_transceivers}.1:8443\", admin: \"127.{r}.{eu_transceivers}.1:9100\" }}
   - name: us
     id: 2
     signaling_url: http://127.0.0.1:8080/whip
     core_relays:
-      - {{ name: us-r1, address: 127.90.{net}.1, pin: false, admin: \"127.90.{net}.1:9100\" }}
+      - {{ name: us-r1, address: 127.{r}.{us_relays}.1, pin: false, admin: \"127.{r}.{us_relays}.1:9100\" }}
     transceivers:
-      cidr: 127.91.{net}.0/24
+      cidr: 127.{r}.{us_transceivers}.0/24
       port: 5000
       nodes:
-        - {{ name: us-t1, address: 127.91.{net}.1, whip: \"127.91.{net}.1:8080\", peer: \"127.91.{net}.1:8443\", admin: \"127.91.{net}.1:9100\" }}
+        - {{ name: us-t1, address: 127.{r}.{us_transceivers}.1, whip: \"127.{r}.{us_transceivers}.1:8080\", peer: \"127.{r}.{us_transceivers}.1:8443\", admin: \"127.{r}.{us_transceivers}.1:9100\" }}
 pops:
   - name: ams
     id: 1
-    ingress: [\"127.88.{net}.3:3478\"]
-    backbone: 127.88.{net}.3
+    ingress: [\"127.{r}.{net}.3:3478\"]
+    backbone: 127.{r}.{net}.3
     regions: [eu]
     workers: {workers}
     pin: false
     flows_max: 1024
-    admin: \"127.88.{net}.3:9100\"
+    admin: \"127.{r}.{net}.3:9100\"
 "
     )
 }
