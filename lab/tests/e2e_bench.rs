@@ -59,7 +59,7 @@ fn every_path_of_the_benchmark_carries_both_ways_and_accounts_for_each_hop() {
         burst,
     };
     for variant in Variant::ALL {
-        let mut path = Path::start(variant, 40).unwrap();
+        let mut path = Path::start(variant, 40, 0).unwrap();
         for burst in [1, 8] {
             let sample = saturate(&mut path, load(burst), Duration::from_millis(100)).unwrap();
             assert!(

@@ -21,6 +21,9 @@ pub struct DatapathArguments {
     /// How long each measurement takes
     #[arg(long, default_value_t = 800, value_name = "MS")]
     measure_ms: u64,
+    /// `network.worker.busy_poll_us` of our own workers where saturation and delay are measured
+    #[arg(long, default_value_t = 0, value_name = "US")]
+    busy_poll_us: u32,
     /// One JSON object instead of tables for people
     #[arg(long)]
     json: bool,
@@ -45,6 +48,7 @@ pub fn datapath(arguments: &DatapathArguments) -> anyhow::Result<()> {
         only: arguments.only,
         rounds: arguments.rounds,
         measured: Duration::from_millis(arguments.measure_ms),
+        busy_poll_us: arguments.busy_poll_us,
     };
     let (object, text) = datapath::run(&options)?;
     let mut out = std::io::stdout().lock();

@@ -46,6 +46,8 @@ pub struct Options {
     pub rounds: usize,
     /// How long each takes.
     pub measured: Duration,
+    /// `busy_poll_us` of our own workers where saturation and delay are measured.
+    pub busy_poll_us: u32,
 }
 
 /// What a part has found.
@@ -92,15 +94,16 @@ fn run_part(part: Part, options: &Options) -> anyhow::Result<Findings> {
     let (rounds, measured) = (options.rounds, options.measured);
     match part {
         Part::Saturation => {
-            let mut paths = start(&Variant::ALL)?;
+            let mut paths = start(&Variant::ALL, options)?;
             sum_up_saturation(&saturation::run(&mut paths, rounds, measured)?)
         }
         Part::Latency => {
-            let mut paths = start(&[
+            let variants = [
                 Variant::PlainTwoHop,
                 Variant::PerPacketEgress,
                 Variant::Encapsulated,
-            ])?;
+            ];
+            let mut paths = start(&variants, options)?;
             sum_up_latency(&latency::run(&mut paths, rounds, measured)?)
         }
         Part::Memory => {
@@ -132,11 +135,11 @@ fn run_part(part: Part, options: &Options) -> anyhow::Result<Findings> {
     }
 }
 
-fn start(variants: &[Variant]) -> anyhow::Result<Vec<Path>> {
+fn start(variants: &[Variant], options: &Options) -> anyhow::Result<Vec<Path>> {
     processor::pin(world::ENDS).context("the benchmark wants two processors")?;
     let paths = variants.iter();
     paths
-        .map(|variant| Path::start(*variant, CLIENTS))
+        .map(|variant| Path::start(*variant, CLIENTS, options.busy_poll_us))
         .collect()
 }
 

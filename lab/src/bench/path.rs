@@ -75,27 +75,36 @@ const INTRODUCTION_MAX: Duration = Duration::from_secs(10);
 const INTRODUCTION_LEN: usize = 64;
 
 impl Path {
-    /// Starts what forwards, and has the far end hear of `clients` clients, so that it can answer each.
+    /// Starts what forwards, and has the far end hear of `clients` clients, so that it can answer each. Our own workers poll for
+    /// `busy_poll_us`.
     ///
     /// # Errors
     /// Something does not start, or a client is not heard.
-    pub fn start(variant: Variant, clients: usize) -> anyhow::Result<Self> {
+    pub fn start(variant: Variant, clients: usize, busy_poll_us: u32) -> anyhow::Result<Self> {
+        let ours = |datagrams| Self::ours(variant, clients, datagrams, busy_poll_us);
         let mut path = match variant {
             Variant::PlainOneHop => Self::plain(variant, clients, &[Hop::PlainEdge]),
             Variant::PlainTwoHop => {
                 Self::plain(variant, clients, &[Hop::PlainCore, Hop::PlainEdge])
             }
             Variant::GsoTunnel => Self::tunnel(clients),
-            Variant::PerPacketEgress => Self::ours(variant, clients, Datagrams::Single),
-            Variant::Encapsulated => Self::ours(variant, clients, Datagrams::Packed),
+            Variant::PerPacketEgress => ours(Datagrams::Single),
+            Variant::Encapsulated => ours(Datagrams::Packed),
         }
         .with_context(|| format!("starting {}", variant.label()))?;
         path.introduce()?;
         Ok(path)
     }
 
-    fn ours(variant: Variant, clients: usize, datagrams: Datagrams) -> anyhow::Result<Self> {
-        let mut world = World::start(datagrams, |_| {})?;
+    fn ours(
+        variant: Variant,
+        clients: usize,
+        datagrams: Datagrams,
+        busy_poll_us: u32,
+    ) -> anyhow::Result<Self> {
+        let mut world = World::start(datagrams, |topology| {
+            topology.network.worker.busy_poll_us = busy_poll_us;
+        })?;
         let mut clients = Clients::open(clients, world.ingress())?;
         world.commit(&mut clients)?;
         let pids = vec![world.network.pid("p1")?, world.network.pid("r1")?];
