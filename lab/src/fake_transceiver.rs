@@ -6,12 +6,17 @@ use std::time::Duration;
 use anyhow::Context;
 use runtime::clock;
 use topology::Topology;
+use wire::hint::{Hint, KeyRing, Minute};
 use wire::reassembly::{Reassembled, Reassembler};
 use wire::record::{
     DATAGRAM_HEADER_LEN, DatagramKind, RecordHeader, Records, datagram_header, open_datagram,
     put_record, split,
 };
 use wire::sequence::Sequences;
+use wire::{Owner, RegionId, TransceiverId};
+
+use crate::net::Network;
+use crate::raw::Request;
 
 /// How long a record may take to arrive.
 const SILENCE_MAX: Duration = Duration::from_secs(5);
@@ -28,7 +33,67 @@ pub struct FakeTransceiver {
     waiting: Vec<(SocketAddr, RecordHeader, Vec<u8>)>,
 }
 
+/// A client of the PoP `p1` whose flow this transceiver has committed.
+pub struct CommittedFlow {
+    /// Its socket, connected to the ingress.
+    pub client: UdpSocket,
+    /// The check that committed it.
+    pub check: Vec<u8>,
+    /// The answer to the check.
+    pub answer: Vec<u8>,
+    /// The header of its records.
+    pub header: RecordHeader,
+    /// The core relay they come from.
+    pub relay: SocketAddr,
+}
+
+const TRANSACTION: &[u8; 12] = b"transaction.";
+
 impl FakeTransceiver {
+    /// Commits the flow of a client that speaks to the PoP `p1`: its check arrives as it was sent, and so does the answer.
+    ///
+    /// # Errors
+    /// Something is lost, or arrives as something else.
+    pub fn commit(&mut self, network: &Network) -> anyhow::Result<CommittedFlow> {
+        let keys = std::fs::read_to_string(network.credentials("p1").join("hint.keys"))?;
+        let hint = Hint {
+            owner: Owner {
+                region: RegionId(1),
+                transceiver: TransceiverId(1),
+            },
+            issued: Minute::from_unix_s(clock::unix_s()),
+        };
+        let ufrag = KeyRing::parse(&keys)?.seal(hint, [1, 2, 3]);
+        let ingress = network.ingress("p1");
+        let client = UdpSocket::bind(SocketAddr::new(ingress.ip(), 0))?;
+        client.connect(ingress)?;
+        client.set_read_timeout(Some(SILENCE_MAX))?;
+        let check = Request::check(*TRANSACTION, ufrag.as_bytes()).sign(b"nobody knows it");
+        client.send(check.bytes())?;
+        let (relay, header, payload) = self.receive()?;
+        anyhow::ensure!(payload == check.bytes(), "the check arrives as it was sent");
+        let source = client.local_addr()?;
+        anyhow::ensure!(
+            header.client.socket_addr() == source,
+            "and names its client"
+        );
+        let answer = [&[1, 1, 0, 0, 0x21, 0x12, 0xa4, 0x42], &TRANSACTION[..]].concat();
+        self.send(relay, header, &answer)?;
+        let mut buffer = [0; 2048];
+        let len = client.recv(&mut buffer).context("the answer")?;
+        anyhow::ensure!(
+            buffer.get(..len) == Some(&answer),
+            "the answer arrives as it was sent"
+        );
+        Ok(CommittedFlow {
+            client,
+            check: check.bytes().to_vec(),
+            answer,
+            header,
+            relay,
+        })
+    }
+
     /// In the place of the transceiver `name`, which must not run.
     ///
     /// # Errors

@@ -3,63 +3,15 @@
 
 #![cfg(test)]
 
-use std::net::{SocketAddr, UdpSocket};
+use std::net::UdpSocket;
 use std::time::Duration;
 
 use lab::fake_transceiver::FakeTransceiver;
 use lab::net::{Network, Shape};
-use lab::raw::Request;
 use lab::wait;
-use runtime::clock;
-use wire::hint::{Hint, KeyRing, Minute};
-use wire::record::{PAYLOAD_LEN_MAX, RecordHeader};
-use wire::{Owner, RegionId, TransceiverId};
+use wire::record::PAYLOAD_LEN_MAX;
 
 const SOON: Duration = Duration::from_secs(5);
-const TRANSACTION: &[u8; 12] = b"transaction.";
-
-/// A client whose flow is committed, and the header of its records.
-struct Flow {
-    client: UdpSocket,
-    /// What committed it.
-    check: Vec<u8>,
-    header: RecordHeader,
-    relay: SocketAddr,
-}
-
-fn commit(network: &Network, transceiver: &mut FakeTransceiver) -> Flow {
-    let keys = std::fs::read_to_string(network.credentials("p1").join("hint.keys")).unwrap();
-    let hint = Hint {
-        owner: Owner {
-            region: RegionId(1),
-            transceiver: TransceiverId(1),
-        },
-        issued: Minute::from_unix_s(clock::unix_s()),
-    };
-    let ufrag = KeyRing::parse(&keys).unwrap().seal(hint, [1, 2, 3]);
-    let client = UdpSocket::bind("127.0.0.1:0").unwrap();
-    client.connect(network.ingress("p1")).unwrap();
-    client.set_read_timeout(Some(SOON)).unwrap();
-    let id = *TRANSACTION;
-    let check = Request::check(id, ufrag.as_bytes()).sign(b"the relay does not know the password");
-    client.send(check.bytes()).unwrap();
-    let (relay, header, payload) = transceiver.receive().unwrap();
-    assert_eq!(payload, check.bytes(), "the check arrives as it was sent");
-    assert_eq!(header.client.socket_addr(), client.local_addr().unwrap());
-    transceiver.send(relay, header, &success()).unwrap();
-    assert_eq!(receive(&client), success());
-    Flow {
-        client,
-        check: check.bytes().to_vec(),
-        header,
-        relay,
-    }
-}
-
-/// The answer to the check.
-fn success() -> Vec<u8> {
-    [&[1, 1, 0, 0, 0x21, 0x12, 0xa4, 0x42], &TRANSACTION[..]].concat()
-}
 
 fn receive(client: &UdpSocket) -> Vec<u8> {
     let mut buffer = [0; 2048];
@@ -82,7 +34,7 @@ fn every_length_arrives_whole_both_ways() {
         network.start_node(node).unwrap();
     }
     let mut transceiver = FakeTransceiver::bind(network.topology(), "t1").unwrap();
-    let flow = commit(&network, &mut transceiver);
+    let flow = transceiver.commit(&network).unwrap();
     let lengths = (1..=PAYLOAD_LEN_MAX).step_by(11).chain([PAYLOAD_LEN_MAX]);
     for len in lengths {
         let sent = packet(len);
@@ -118,7 +70,7 @@ fn a_restarted_pop_delivers_downlink_before_it_has_heard_of_anyone() {
         network.start_node(node).unwrap();
     }
     let mut transceiver = FakeTransceiver::bind(network.topology(), "t1").unwrap();
-    let flow = commit(&network, &mut transceiver);
+    let flow = transceiver.commit(&network).unwrap();
     network.kill("p1").unwrap();
     network.start_node("p1").unwrap();
     let down = packet(200);
@@ -142,7 +94,7 @@ fn a_restarted_pop_knows_a_client_by_the_ufrag_of_its_next_check() {
         network.start_node(node).unwrap();
     }
     let mut transceiver = FakeTransceiver::bind(network.topology(), "t1").unwrap();
-    let flow = commit(&network, &mut transceiver);
+    let flow = transceiver.commit(&network).unwrap();
     network.kill("p1").unwrap();
     network.start_node("p1").unwrap();
     // The transceiver says nothing, so nothing but the client's check can tell the PoP whose client it is.
@@ -158,8 +110,8 @@ fn a_restarted_pop_knows_a_client_by_the_ufrag_of_its_next_check() {
         (header.owner, header.client, header.tag),
         (flow.header.owner, flow.header.client, flow.header.tag)
     );
-    transceiver.send(relay, header, &success()).unwrap();
-    assert_eq!(receive(&flow.client), success());
+    transceiver.send(relay, header, &flow.answer).unwrap();
+    assert_eq!(receive(&flow.client), flow.answer);
     flow.client.send(&packet(100)).unwrap();
     assert_eq!(transceiver.receive().unwrap().2, packet(100));
     let made = |by| {

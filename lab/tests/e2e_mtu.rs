@@ -3,29 +3,19 @@
 
 #![cfg(test)]
 
-use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr};
 use std::process::Command;
 use std::time::Duration;
 
 use lab::fake_transceiver::FakeTransceiver;
 use lab::net::{Network, Shape, namespace};
-use lab::raw::Request;
 use lab::wait;
-use runtime::clock;
 use topology::Topology;
-use wire::hint::{Hint, KeyRing, Minute};
-use wire::record::{DATAGRAM_HEADER_LEN, FRAGMENT_HEADER_LEN, PAYLOAD_LEN_MAX, RecordHeader};
-use wire::{Owner, RegionId, TransceiverId};
+use wire::record::{DATAGRAM_HEADER_LEN, FRAGMENT_HEADER_LEN, PAYLOAD_LEN_MAX};
 
 const SOON: Duration = Duration::from_secs(10);
 /// What an IPv6 path carries at least (RFC 8200 §5), and the loopback of these tests at most.
 const IP_MTU: u16 = 1280;
-
-struct Flow {
-    client: UdpSocket,
-    header: RecordHeader,
-    relay: SocketAddr,
-}
 
 /// Every length around those at which a record fills a datagram, whole or as one of two parts.
 fn lengths(room: usize, header_len: usize) -> Vec<usize> {
@@ -85,34 +75,6 @@ fn addresses(topology: &Topology) -> Vec<IpAddr> {
     relays.chain(transceivers).chain(pops).collect()
 }
 
-fn commit(network: &Network, transceiver: &mut FakeTransceiver) -> Flow {
-    let keys = std::fs::read_to_string(network.credentials("p1").join("hint.keys")).unwrap();
-    let hint = Hint {
-        owner: Owner {
-            region: RegionId(1),
-            transceiver: TransceiverId(1),
-        },
-        issued: Minute::from_unix_s(clock::unix_s()),
-    };
-    let ufrag = KeyRing::parse(&keys).unwrap().seal(hint, [1, 2, 3]);
-    let ingress = network.ingress("p1");
-    let client = UdpSocket::bind(SocketAddr::new(ingress.ip(), 0)).unwrap();
-    client.connect(ingress).unwrap();
-    client.set_read_timeout(Some(SOON)).unwrap();
-    let check = Request::check(*b"transaction.", ufrag.as_bytes()).sign(b"nobody asks");
-    client.send(check.bytes()).unwrap();
-    let (relay, header, _) = transceiver.receive().unwrap();
-    let success = [&[1, 1, 0, 0, 0x21, 0x12, 0xa4, 0x42], &b"transaction."[..]].concat();
-    transceiver.send(relay, header, &success).unwrap();
-    let mut buffer = [0; 2048];
-    client.recv(&mut buffer).unwrap();
-    Flow {
-        client,
-        header,
-        relay,
-    }
-}
-
 fn packet(len: usize) -> Vec<u8> {
     let bytes = (0..len).map(|at| u8::try_from((at * 7 + len * 13 + (at >> 8)) & 0xff).unwrap());
     let mut packet: Vec<u8> = bytes.collect();
@@ -141,8 +103,8 @@ fn every_length_arrives(v6: bool) {
     }
     let mut transceiver = FakeTransceiver::bind(network.topology(), "t1").unwrap();
     let (one, other) = (
-        commit(&network, &mut transceiver),
-        commit(&network, &mut transceiver),
+        transceiver.commit(&network).unwrap(),
+        transceiver.commit(&network).unwrap(),
     );
     let room = network.topology().network.link.datagram_len_max() - DATAGRAM_HEADER_LEN;
     let mut buffer = [0; 2048];

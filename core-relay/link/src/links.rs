@@ -356,8 +356,8 @@ impl Links {
             }
             // A connection that is still being made has its own deadline.
             let renewal = link.renew_at.into_iter();
-            let known = (link.datagram_len_max() > 0)
-                .then(|| link.next_ping.min(link.health.deadline()));
+            let known =
+                (link.datagram_len_max() > 0).then(|| link.next_ping.min(link.health.deadline()));
             known.map(|known| renewal.fold(known, Instant::min))
         });
         connections.chain(links).min()

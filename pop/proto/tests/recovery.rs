@@ -2,33 +2,23 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails loudly")]
 
-use std::time::{Duration, Instant};
+#[path = "support/flows.rs"]
+mod support;
+
+use std::time::Duration;
 
 use pop_proto::fuzz::binding_request;
 use pop_proto::{
     Answer, Command, Downlink, DropReason, Flows, FlowsConfig, Now, RecoveryConfig, Routes, Source,
     Uplink,
 };
-use wire::hint::{Hint, KeyId, KeyRing, Minute};
-use wire::record::RecordHeader;
-use wire::{ClientAddr, Owner, PopId, RegionId, Tag, TransceiverId};
+use wire::hint::{Hint, KeyId, KeyRing};
+use wire::{ClientAddr, Owner};
 
-const LOCAL: &str = include_str!("../../../topology/samples/local.yaml");
-const MINUTE: Minute = Minute(30_000);
-const RTP: &[u8] = &[0x80, 111, 0, 1];
-const DTLS: &[u8] = &[22, 254, 253, 0];
+use crate::support::{A, B, DTLS, MINUTE, RTP, client, dropped, owner, record, routes, start, to};
+
 const TTL: Duration = Duration::from_secs(60);
 const MS: Duration = Duration::from_millis(1);
-
-const A: Owner = owner(1, 1);
-const B: Owner = owner(1, 2);
-
-const fn owner(region: u16, transceiver: u32) -> Owner {
-    Owner {
-        region: RegionId(region),
-        transceiver: TransceiverId(transceiver),
-    }
-}
 
 struct World {
     flows: Flows,
@@ -43,8 +33,6 @@ impl World {
     }
 
     fn with(flows_max: u32, recovery: Option<RecoveryConfig>) -> Self {
-        let topology = topology::load(LOCAL, "local.yaml").unwrap();
-        let pop = topology.pop_named("sin").unwrap();
         let ring = KeyRing::single(KeyId::new(1).unwrap(), [7; 16]);
         let instant = start();
         let config = FlowsConfig {
@@ -54,7 +42,7 @@ impl World {
         };
         Self {
             flows: Flows::new(config, instant),
-            routes: Routes::new(&topology, pop, ring.clone()),
+            routes: routes(ring.clone()),
             ring,
             now: Now {
                 instant,
@@ -83,14 +71,14 @@ impl World {
     }
 
     fn down(&mut self, owner: Owner, client: ClientAddr, ingress: u8) {
-        let verdict = self
-            .flows
-            .handle_downlink(&record(owner, client, ingress), RTP, self.now);
+        let mut header = record(owner, client);
+        header.tag.ingress = ingress;
+        let verdict = self.flows.handle_downlink(&header, RTP, self.now);
         assert_eq!(verdict, Downlink::Deliver);
     }
 
     fn end(&mut self, owner: Owner, client: ClientAddr) {
-        self.flows.handle_end(&record(owner, client, 0), self.now);
+        self.flows.handle_end(&record(owner, client), self.now);
     }
 
     fn answer(&mut self, client: ClientAddr, answer: Answer) {
@@ -125,38 +113,6 @@ impl World {
             self.flows.handle_timeout(self.now);
         }
     }
-}
-
-#[expect(clippy::disallowed_methods, reason = "a test has to begin somewhere")]
-fn start() -> Instant {
-    Instant::now()
-}
-
-fn client(port: u16) -> ClientAddr {
-    ClientAddr::new(([198, 51, 100, 7], port).into())
-}
-
-fn record(owner: Owner, client: ClientAddr, ingress: u8) -> RecordHeader {
-    let tag = Tag {
-        pop: PopId(3),
-        worker: 0,
-        ingress,
-    };
-    RecordHeader {
-        owner,
-        tag,
-        client,
-        hops: 0,
-        fragment: None,
-    }
-}
-
-fn to(owner: Owner) -> Uplink {
-    Uplink::Forward { owner, also: None }
-}
-
-fn dropped(reason: DropReason) -> Uplink {
-    Uplink::Drop(reason)
 }
 
 fn ask(client: ClientAddr) -> Command {

@@ -7,32 +7,22 @@
     reason = "a test fails loudly"
 )]
 
-use std::net::SocketAddr;
-use std::time::{Duration, Instant};
+#[path = "support/flows.rs"]
+mod support;
+
+use std::time::Duration;
 
 use pop_proto::fuzz::binding_request;
 use pop_proto::{Downlink, DropReason, Flows, FlowsConfig, Now, Routes, Source, Uplink};
-use topology::Topology;
 use wire::hint::{Hint, KeyId, KeyRing, Minute};
 use wire::record::{HOPS_MAX, RecordHeader};
-use wire::{ClientAddr, Owner, RegionId, Tag, TransceiverId};
+use wire::{ClientAddr, Owner};
 
-const LOCAL: &str = include_str!("../../../topology/samples/local.yaml");
+use crate::support::{A, B, DTLS, MINUTE, RTP, client, dropped, owner, record, routes, start, to};
+
 const KEY: [u8; 16] = [7; 16];
-const MINUTE: Minute = Minute(30_000);
-const RTP: &[u8] = &[0x80, 111, 0, 1];
-const DTLS: &[u8] = &[22, 254, 253, 0];
 
-const A: Owner = owner(1, 1);
-const B: Owner = owner(1, 2);
 const C: Owner = owner(2, 1);
-
-const fn owner(region: u16, transceiver: u32) -> Owner {
-    Owner {
-        region: RegionId(region),
-        transceiver: TransceiverId(transceiver),
-    }
-}
 
 struct World {
     flows: Flows,
@@ -83,11 +73,11 @@ impl World {
 
     fn down(&mut self, owner: Owner, to: ClientAddr, payload: &[u8]) -> Downlink {
         self.flows
-            .handle_downlink(&record(owner, to, 1), payload, self.now)
+            .handle_downlink(&record(owner, to), payload, self.now)
     }
 
     fn end(&mut self, owner: Owner, client: ClientAddr) {
-        self.flows.handle_end(&record(owner, client, 1), self.now);
+        self.flows.handle_end(&record(owner, client), self.now);
     }
 
     fn commit(&mut self, client: ClientAddr, owner: Owner) {
@@ -104,38 +94,8 @@ impl World {
     }
 }
 
-#[expect(clippy::disallowed_methods, reason = "a test has to begin somewhere")]
-fn start() -> Instant {
-    Instant::now()
-}
-
 fn key_id(id: u8) -> KeyId {
     KeyId::new(id).unwrap()
-}
-
-fn routes(keys: KeyRing) -> Routes {
-    let topology: Topology = topology::load(LOCAL, "local.yaml").unwrap();
-    let pop = topology.pop_named("sin").unwrap().clone();
-    Routes::new(&topology, &pop, keys)
-}
-
-fn client(port: u16) -> ClientAddr {
-    ClientAddr::new(SocketAddr::from(([198, 51, 100, 7], port)))
-}
-
-fn record(owner: Owner, client: ClientAddr, hops: u8) -> RecordHeader {
-    let tag = Tag {
-        pop: wire::PopId(3),
-        worker: 0,
-        ingress: 0,
-    };
-    RecordHeader {
-        owner,
-        tag,
-        client,
-        hops,
-        fragment: None,
-    }
 }
 
 fn success() -> Vec<u8> {
@@ -149,14 +109,6 @@ fn error_response() -> Vec<u8> {
     let mut packet = success();
     packet[1] = 0x11;
     packet
-}
-
-fn to(owner: Owner) -> Uplink {
-    Uplink::Forward { owner, also: None }
-}
-
-fn dropped(reason: DropReason) -> Uplink {
-    Uplink::Drop(reason)
 }
 
 #[test]
@@ -462,12 +414,16 @@ fn rule_7_own_and_impossible_sources_make_no_flow() {
 #[test]
 fn rule_7_hops_are_bounded() {
     let mut world = World::new(8);
-    let at_limit = record(A, client(1), HOPS_MAX);
+    let with_hops = |hops| RecordHeader {
+        hops,
+        ..record(A, client(1))
+    };
+    let at_limit = with_hops(HOPS_MAX);
     assert_eq!(
         world.flows.handle_downlink(&at_limit, RTP, world.now),
         Downlink::Deliver
     );
-    let over = record(A, client(1), HOPS_MAX + 1);
+    let over = with_hops(HOPS_MAX + 1);
     assert_eq!(
         world.flows.handle_downlink(&over, RTP, world.now),
         Downlink::Drop(DropReason::HopLimit)

@@ -397,12 +397,7 @@ impl Worker {
 }
 
 /// Sends what the links have; returns how many UDP payloads the kernel refused.
-fn send_links(
-    links: &mut Links,
-    socket: &UdpSocket,
-    buffer: &mut Vec<u8>,
-    now: Instant,
-) -> u64 {
+fn send_links(links: &mut Links, socket: &UdpSocket, buffer: &mut Vec<u8>, now: Instant) -> u64 {
     let mut lost = 0;
     while let Some(transmit) = links.poll_transmit(now, buffer) {
         let bytes = buffer.get(..transmit.len).unwrap_or_default();

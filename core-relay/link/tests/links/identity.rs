@@ -1,42 +1,31 @@
 //! Who may be at the other end: names, authorities, dates, and their replacement while links stand.
 
-use core_relay_link::{DownReason, Links};
+use core_relay_link::{DownReason, Links, Tls};
 use topology::Link;
 
 use crate::world::{Ca, World, allowed, config, downs, failures, ms, pair, send, target, up};
+
+/// A PoP with these certificates, in the place of the one there is.
+fn start_pop(world: &mut World, tls: Tls) {
+    let (now, targets) = (world.now(), [target("relay-a", 1)]);
+    let pop = Links::dialer(config(&Link::default(), 3), tls, &targets, now);
+    world.start(0, pop);
+}
 
 #[test]
 fn another_ca_is_refused_at_both_ends() {
     let (mut world, ca) = pair(&Link::default(), ms(5));
     let stranger = Ca::new();
-    let now = world.now();
     // Trusts our relay, but its own certificate is of another CA.
     let tls = stranger.tls_until(&["pop-a"], 2100, &ca);
-    world.start(
-        0,
-        Links::dialer(
-            config(&Link::default(), 3),
-            tls,
-            &[target("relay-a", 1)],
-            now,
-        ),
-    );
+    start_pop(&mut world, tls);
     world.run(ms(300));
     assert!(failures(&world, 1).contains(&DownReason::UnknownIssuer));
     assert!(failures(&world, 0).contains(&DownReason::UnknownIssuer));
     // Does not trust our relay.
     let tls = ca.tls_until(&["pop-a"], 2100, &stranger);
-    let now = world.now();
     world.nodes[0].events.clear();
-    world.start(
-        0,
-        Links::dialer(
-            config(&Link::default(), 3),
-            tls,
-            &[target("relay-a", 1)],
-            now,
-        ),
-    );
+    start_pop(&mut world, tls);
     world.run(ms(300));
     assert!(failures(&world, 0).contains(&DownReason::UnknownIssuer));
     assert!(!world.is_up(0) && !world.is_up(1));
@@ -45,17 +34,8 @@ fn another_ca_is_refused_at_both_ends() {
 #[test]
 fn another_name_is_refused_at_both_ends() {
     let (mut world, ca) = pair(&Link::default(), ms(5));
-    let now = world.now();
-    let dial = |tls| {
-        Links::dialer(
-            config(&Link::default(), 3),
-            tls,
-            &[target("relay-a", 1)],
-            now,
-        )
-    };
     // A node of our CA that is no PoP.
-    world.start(0, dial(ca.tls(&["transceiver-a"])));
+    start_pop(&mut world, ca.tls(&["transceiver-a"]));
     world.run(ms(300));
     assert!(failures(&world, 0).contains(&DownReason::Identity));
     assert!(failures(&world, 1).contains(&DownReason::Identity));
@@ -68,7 +48,7 @@ fn another_name_is_refused_at_both_ends() {
         1,
         Links::acceptor(config(&Link::default(), 4), relay, &allowed, now),
     );
-    world.start(0, dial(ca.tls(&["pop-a"])));
+    start_pop(&mut world, ca.tls(&["pop-a"]));
     world.nodes[0].events.clear();
     world.run(ms(300));
     assert!(failures(&world, 0).contains(&DownReason::Identity));
@@ -78,17 +58,8 @@ fn another_name_is_refused_at_both_ends() {
 #[test]
 fn the_first_allowed_name_of_a_certificate_counts() {
     let (mut world, ca) = pair(&Link::default(), ms(5));
-    let now = world.now();
     let tls = ca.tls(&["host.example", "POP-A"]);
-    world.start(
-        0,
-        Links::dialer(
-            config(&Link::default(), 3),
-            tls,
-            &[target("relay-a", 1)],
-            now,
-        ),
-    );
+    start_pop(&mut world, tls);
     up(&mut world);
     let link = world.only_link(1);
     assert_eq!(&*world.links(1).stats(link).unwrap().peer, "pop-a");
@@ -112,16 +83,7 @@ fn a_worker_the_topology_does_not_know_is_refused() {
 #[test]
 fn an_expired_certificate_is_refused_at_both_ends() {
     let (mut world, ca) = pair(&Link::default(), ms(5));
-    let now = world.now();
-    let dial = |tls| {
-        Links::dialer(
-            config(&Link::default(), 3),
-            tls,
-            &[target("relay-a", 1)],
-            now,
-        )
-    };
-    world.start(0, dial(ca.tls_until(&["pop-a"], 2025, &ca)));
+    start_pop(&mut world, ca.tls_until(&["pop-a"], 2025, &ca));
     world.run(ms(300));
     assert!(failures(&world, 0).contains(&DownReason::Expired));
     assert!(failures(&world, 1).contains(&DownReason::Expired));
@@ -132,7 +94,7 @@ fn an_expired_certificate_is_refused_at_both_ends() {
         1,
         Links::acceptor(config(&Link::default(), 4), relay, &allowed, now),
     );
-    world.start(0, dial(ca.tls(&["pop-a"])));
+    start_pop(&mut world, ca.tls(&["pop-a"]));
     world.nodes[0].events.clear();
     world.run(ms(300));
     assert!(failures(&world, 0).contains(&DownReason::Expired));
@@ -142,15 +104,8 @@ fn an_expired_certificate_is_refused_at_both_ends() {
 #[test]
 fn a_certificate_of_the_future_is_refused() {
     let (mut world, ca) = pair(&Link::default(), ms(5));
-    let now = world.now();
     let tls = ca.tls_between(&["pop-a"], (2050, 2100), &[&ca]);
-    let dialer = Links::dialer(
-        config(&Link::default(), 3),
-        tls,
-        &[target("relay-a", 1)],
-        now,
-    );
-    world.start(0, dialer);
+    start_pop(&mut world, tls);
     world.run(ms(300));
     assert!(failures(&world, 0).contains(&DownReason::Expired));
     assert!(failures(&world, 1).contains(&DownReason::Expired));
