@@ -12,6 +12,7 @@
 mod admin;
 mod args;
 mod keeper;
+pub mod live;
 mod metrics;
 pub mod slow;
 mod steer;

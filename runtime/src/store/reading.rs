@@ -45,6 +45,17 @@ pub struct Seen {
     missing_since: Option<Instant>,
 }
 
+impl Seen {
+    /// It has just told this.
+    #[must_use]
+    pub fn told(state: NodeState) -> Self {
+        Self {
+            state: Some(Arc::new(state)),
+            ..Self::default()
+        }
+    }
+}
+
 /// What is under the keys of the nodes.
 pub(super) type Values<T> = Vec<(String, Option<Result<T, Unreadable>>)>;
 
@@ -55,12 +66,7 @@ impl States {
         for (name, value) in values {
             let mut seen = before.remove(&name).unwrap_or_default();
             match value {
-                Some(Ok(state)) => {
-                    seen = Seen {
-                        state: Some(Arc::new(state)),
-                        ..Seen::default()
-                    }
-                }
+                Some(Ok(state)) => seen = Seen::told(state),
                 // Something is told, and cannot be read: what was known stays.
                 Some(Err(_)) => seen.missing_since = None,
                 None => {

@@ -21,7 +21,8 @@ impl Tell for Own {
         };
         let signaling = &self.config.load().topology.network.signaling;
         Told {
-            ready: !draining,
+            // Every socket was bound before this exists.
+            ready: true,
             draining,
             role: Role::Transceiver(TransceiverState {
                 sessions: self.board.sessions().into(),
