@@ -8,6 +8,7 @@
 
 pub mod bench;
 pub mod clients;
+pub mod delay;
 pub mod fake_transceiver;
 pub mod freeze;
 pub mod http;

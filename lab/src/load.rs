@@ -15,6 +15,7 @@ mod report;
 mod session;
 mod signaling;
 
+use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -49,6 +50,8 @@ pub struct Plan {
     pub bearer: Option<String>,
     /// How the sessions end.
     pub farewell: Farewell,
+    /// An advertised address, and the one clients send to instead: that of a path in between.
+    pub instead: Option<(SocketAddr, SocketAddr)>,
 }
 
 /// How a client takes its leave.
@@ -71,6 +74,15 @@ const LINGER: Duration = Duration::from_secs(1);
 /// The loop looks at its timers this often.
 const TICK: Duration = Duration::from_millis(1);
 
+/// An answer whose candidates at the first address lead to the second.
+fn redirected(answer: String, instead: Option<(SocketAddr, SocketAddr)>) -> String {
+    let Some((advertised, instead)) = instead else {
+        return answer;
+    };
+    let at = |address: SocketAddr| format!(" {} {} ", address.ip(), address.port());
+    answer.replace(&at(advertised), &at(instead))
+}
+
 impl Plan {
     /// `sessions` for `duration`, with data channels, opened at 50 a second.
     #[must_use]
@@ -83,6 +95,7 @@ impl Plan {
             data_channels: true,
             bearer: None,
             farewell: Farewell::Proper,
+            instead: None,
         }
     }
 }
@@ -319,7 +332,9 @@ impl<'a> Load<'a> {
             let Some(session) = self.sessions.get_mut(index) else {
                 continue;
             };
-            let taken = outcome.and_then(|answered| session.answer(answered, now));
+            let instead = self.plan.instead;
+            let answered = outcome.map(|answer| redirected(answer, instead));
+            let taken = answered.and_then(|answer| session.answer(answer, now));
             if let Err(error) = taken {
                 session.give_up();
                 self.failures.note(&error);

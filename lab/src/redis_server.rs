@@ -1,7 +1,7 @@
-//! A Redis server of a test's own, as the flow cache of PoPs: on a loopback port, nothing on disk, stopped and started on
+//! A Redis server of a test's own, as the flow cache of PoPs or the state store of all nodes: on a loopback port, nothing on disk, stopped and started on
 //! request.
 
-use std::io::{Read as _, Write as _};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::Context;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use topology::{FailoverGroup, RedisUrl, Topology};
+use topology::{FailoverGroup, RedisUrl, StateStore, Topology};
 
 use crate::wait;
 
@@ -124,16 +124,56 @@ impl Redis {
         Ok(number.parse()?)
     }
 
+    /// What is under a key; `None` when there is nothing.
+    ///
+    /// # Errors
+    /// It does not answer, or with no text.
+    pub fn value(&self, key: &str) -> anyhow::Result<Option<String>> {
+        let stream = TcpStream::connect(self.address).context("asking redis-server")?;
+        stream.set_read_timeout(Some(ANSWER_MAX))?;
+        (&stream).write_all(format!("GET {key}\r\n").as_bytes())?;
+        let mut stream = BufReader::new(stream);
+        let mut head = String::new();
+        stream.read_line(&mut head).context("asking redis-server")?;
+        let len: i64 = head
+            .trim_end()
+            .strip_prefix('$')
+            .with_context(|| format!("GET answered {head:?}"))?
+            .parse()?;
+        let Ok(len) = usize::try_from(len) else {
+            return Ok(None);
+        };
+        let mut value = vec![0; len];
+        stream
+            .read_exact(&mut value)
+            .context("asking redis-server")?;
+        Ok(Some(String::from_utf8(value)?))
+    }
+
+    /// Makes it the state store of the network.
+    pub fn keep_state(&self, topology: &mut Topology) {
+        topology.network.state = Some(StateStore {
+            redis: vec![self.url()],
+            cluster: false,
+            interval_ms: 100,
+            ttl_s: 2,
+        });
+    }
+
+    fn url(&self) -> RedisUrl {
+        RedisUrl {
+            tls: false,
+            host: self.address.ip().to_string(),
+            port: self.address.port(),
+        }
+    }
+
     /// Makes every PoP a member of one failover group, which keeps flows here.
     pub fn join(&self, topology: &mut Topology) {
         let name = "lab";
         topology.failover_groups = vec![FailoverGroup {
             name: name.to_owned(),
-            redis: vec![RedisUrl {
-                tls: false,
-                host: self.address.ip().to_string(),
-                port: self.address.port(),
-            }],
+            redis: vec![self.url()],
             cluster: false,
             ttl_s: 60,
             lookup_max_ms: 50,

@@ -10,8 +10,8 @@
 //! cookie.keys  secrets of DNS cookies, see geodns_proto::cookie; a GeoDNS node without them draws its own   optional
 //! dnssec.pem   keys of the zone, PKCS#8; the first signs, see geodns_proto::dnssec     optional
 //! public.cert.pem, public.key.pem   what DNS over TLS and HTTPS shows; cert.pem and key.pem when absent     optional, together
-//! redis.user, redis.password   one line each: who a PoP is to the Redis of its failover group     optional
-//! redis.ca.pem  certificates that group's Redis is trusted by; ca.pem when absent                 optional
+//! redis.user, redis.password   one line each: who a node is to Redis: flow cache, state store      optional
+//! redis.ca.pem  certificates Redis servers are trusted by; ca.pem when absent                      optional
 //! ```
 //!
 //! A value that exists is whole: key and certificate belong together. Secrets show in no `Debug`.

@@ -40,6 +40,58 @@ pub fn flows(input: &[u8]) {
     script.everything_held_comes_back();
 }
 
+/// Reads `input` as packets that pass on one committed flow: a byte that says the way and, in milliseconds, the time since the last one, a byte of length,
+/// the packet. Whatever passes, a round trip is within bounds and no longer than the time there was.
+///
+/// # Panics
+/// When that does not hold.
+pub fn timing(mut input: &[u8]) {
+    let Some(script) = Script::new() else {
+        return;
+    };
+    let Script {
+        mut flows,
+        routes,
+        mut now,
+        ..
+    } = script;
+    let source = Source {
+        client: ClientAddr::new(([192, 0, 2, 1], 4000).into()),
+        ingress: 0,
+    };
+    let owner = Owner {
+        region: RegionId(1),
+        transceiver: TransceiverId(1),
+    };
+    let mut took = Duration::ZERO;
+    let pass = |flows: &mut Flows, down: bool, packet: &[u8], now: Now| {
+        if down {
+            flows.handle_downlink(&header(source, owner, 0), packet, now);
+        } else {
+            flows.handle_uplink(&routes, source, packet, now);
+        }
+    };
+    pass(&mut flows, true, &[0x80], now);
+    while let Some(([what, len], rest)) = input.split_first_chunk() {
+        let (packet, rest) = rest.split_at(rest.len().min(usize::from(*len)));
+        input = rest;
+        let after = Duration::from_millis((what >> 1).into());
+        now.instant += after;
+        took += after;
+        pass(&mut flows, what & 1 == 1, packet, now);
+        while flows.next_command().is_some() || flows.next_released().is_some() {}
+    }
+    for _ in 0..100 {
+        now.instant += Duration::from_millis(250);
+        flows.handle_timeout(now);
+    }
+    while let Some(sample) = flows.next_sample() {
+        let rtt = Duration::from_micros(sample.rtt_us.into());
+        assert!(sample.rtt_us > 0 && rtt <= took.max(Duration::from_micros(1)));
+        assert!(rtt <= Duration::from_secs(2));
+    }
+}
+
 struct Script {
     flows: Flows,
     routes: Routes,

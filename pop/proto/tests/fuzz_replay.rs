@@ -13,20 +13,31 @@ const MUTATIONS: usize = 3000;
 const SCRIPT_LEN: usize = 800;
 
 #[test]
-fn corpus_mutations_and_seeded_scripts() {
-    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpora/flows");
+fn flows_hold() {
+    corpus_mutations_and_seeded_scripts("flows", pop_proto::fuzz::flows);
+}
+
+#[test]
+fn timing_holds() {
+    corpus_mutations_and_seeded_scripts("timing", pop_proto::fuzz::timing);
+}
+
+fn corpus_mutations_and_seeded_scripts(name: &str, harness: fn(&[u8])) {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("corpora")
+        .join(name);
     let mut paths: Vec<_> = std::fs::read_dir(directory)
-        .unwrap()
-        .map(|entry| entry.unwrap().path())
+        .expect("the corpus is readable")
+        .map(|entry| entry.expect("the corpus is readable").path())
         .collect();
     paths.sort();
     assert!(paths.len() >= 10, "the corpus is missing");
     let corpus: Vec<_> = paths
         .iter()
-        .map(|path| std::fs::read(path).unwrap())
+        .map(|path| std::fs::read(path).expect("the corpus is readable"))
         .collect();
     for (path, input) in paths.iter().zip(&corpus) {
-        check(input, &path.display().to_string());
+        check(harness, input, &path.display().to_string());
     }
     let mut rng = TestRng::from_seed(RngAlgorithm::ChaCha, &SEED);
     for round in 0..MUTATIONS {
@@ -34,7 +45,7 @@ fn corpus_mutations_and_seeded_scripts() {
         let mut input = Vec::new();
         for _ in 0..2 {
             let at = rng.next_u32() as usize % corpus.len();
-            input.extend(corpus.get(at).unwrap());
+            input.extend(corpus.get(at).expect("the corpus is readable"));
         }
         for byte in &mut input {
             let [change, value, ..] = rng.next_u32().to_ne_bytes();
@@ -42,16 +53,16 @@ fn corpus_mutations_and_seeded_scripts() {
                 *byte = value;
             }
         }
-        check(&input, &format!("mutation {round}"));
+        check(harness, &input, &format!("mutation {round}"));
     }
     for round in 0..SCRIPTS {
         let mut input = vec![0; SCRIPT_LEN];
         rng.fill_bytes(&mut input);
-        check(&input, &format!("script {round}"));
+        check(harness, &input, &format!("script {round}"));
     }
 }
 
-fn check(input: &[u8], origin: &str) {
-    let outcome = catch_unwind(|| pop_proto::fuzz::flows(input));
+fn check(harness: fn(&[u8]), input: &[u8], origin: &str) {
+    let outcome = catch_unwind(|| harness(input));
     assert!(outcome.is_ok(), "failed on {origin}: {input:02x?}");
 }

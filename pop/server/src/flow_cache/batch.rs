@@ -209,7 +209,7 @@ pub(crate) async fn ping(mut connection: Connection) -> Written {
 }
 
 #[cfg(test)]
-#[path = "../../tests/pop/redis_server.rs"]
+#[path = "../../../../runtime/tests/support/redis_server.rs"]
 mod redis_server;
 
 #[cfg(test)]

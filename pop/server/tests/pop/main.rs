@@ -7,6 +7,7 @@
 )]
 
 mod cache;
+#[path = "../../../../runtime/tests/support/redis_server.rs"]
 mod redis_server;
 mod world;
 

@@ -1,0 +1,349 @@
+//! The state store with a real redis-server: absent, hung, restarted, emptied, guarded by a password, full of garbage; and the hub of one process.
+
+#![cfg(test)]
+
+#[path = "support/issue.rs"]
+mod issue;
+#[path = "support/redis_server.rs"]
+mod redis_server;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use issue::{Ca, Dir, Leaf};
+use redis_server::RedisServer;
+use runtime::clock;
+use runtime::control::Control;
+use runtime::credentials::Credentials;
+use runtime::node::{Config, NodeContext};
+use runtime::store::{
+    self, Hub, PopState, PrefixMedian, Publication, Role, Seen, States, Tell, Told, Watch,
+};
+use topology::{RedisUrl, StateStore, Topology};
+
+const LOCAL: &str = include_str!("../../topology/samples/local.yaml");
+const PATIENCE: Duration = Duration::from_secs(30);
+const POP: &str = "ams";
+
+/// A PoP that tells how often it told.
+#[derive(Clone, Default)]
+struct Teller(Arc<AtomicU64>);
+
+impl Tell for Teller {
+    fn state(&mut self) -> Told {
+        Told {
+            ready: true,
+            draining: false,
+            role: Role::Pop(PopState {
+                flows: self.0.fetch_add(1, Ordering::Relaxed),
+                ..PopState::default()
+            }),
+        }
+    }
+
+    fn medians(&mut self) -> Option<Vec<PrefixMedian>> {
+        let prefix = "192.0.2.0/24".parse().unwrap();
+        Some(vec![PrefixMedian {
+            prefix,
+            rtt_us: 5000,
+            clients: 3,
+            age_s: 0,
+        }])
+    }
+}
+
+struct World {
+    control: Control,
+    dir: Dir,
+    topology: Topology,
+    pop: String,
+    hub: Hub,
+}
+
+impl World {
+    fn new(redis: Option<&RedisServer>) -> Self {
+        let mut topology = topology::load(LOCAL, "local.yaml").unwrap();
+        topology.network.state = redis.map(|redis| StateStore {
+            redis: vec![RedisUrl::parse(&redis.url()).unwrap()],
+            cluster: false,
+            interval_ms: 100,
+            ttl_s: 1,
+        });
+        let pop = topology.pops[0].name.clone();
+        Self {
+            control: Control::new().unwrap(),
+            dir: Dir::with_credentials(&Ca::new(), &Leaf::of(POP)),
+            topology,
+            pop,
+            hub: Hub::default(),
+        }
+    }
+
+    fn context(&self, name: &str) -> NodeContext {
+        let config = Config {
+            topology: self.topology.clone(),
+            credentials: Credentials::load(self.dir.path()).unwrap(),
+            generation: 1,
+        };
+        NodeContext::new("pop", name, config, self.control.clone()).with_hub(self.hub.clone())
+    }
+
+    fn tell(&self) -> (NodeContext, Publication) {
+        let context = self.context(&self.pop);
+        let publication = store::publish(&context, Teller::default()).unwrap();
+        (context, publication)
+    }
+
+    fn watch(&self) -> (NodeContext, Watch) {
+        let context = self.context("watcher");
+        let watch = store::watch(&context).unwrap();
+        (context, watch)
+    }
+
+    fn seen(&self, states: &States) -> Seen {
+        states.nodes.get(&self.pop).cloned().unwrap_or_default()
+    }
+
+    fn flows(&self, states: &States) -> Option<u64> {
+        match &self.seen(states).state?.role {
+            Role::Pop(pop) => Some(pop.flows),
+            Role::CoreRelay(_) | Role::Transceiver(_) | Role::GeoDns(_) => None,
+        }
+    }
+
+    /// Waits until the PoP has told something that was not known.
+    fn wait_news(&self, watch: &Watch) {
+        let before = self.flows(&watch.load());
+        wait("news", || self.flows(&watch.load()) > before);
+    }
+
+    fn key(&self, kind: &str) -> String {
+        format!(
+            "firsthop:{kind}:{}:{}",
+            self.topology.network.name, self.pop
+        )
+    }
+}
+
+fn wait(what: &str, is_so: impl Fn() -> bool) {
+    let end = clock::now() + PATIENCE;
+    while !is_so() {
+        assert!(clock::now() < end, "waited in vain for {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+fn counted(context: &NodeContext, line: &str) -> bool {
+    let text = context.metrics.prometheus();
+    let at = text.lines().find_map(|it| it.strip_prefix(line));
+    at.is_some_and(|value| value.trim().parse::<f64>().unwrap() > 0.0)
+}
+
+#[test]
+fn what_is_told_is_seen_and_a_node_that_falls_silent_is_gone() {
+    let redis = RedisServer::start(&[]);
+    let world = World::new(Some(&redis));
+    let (_teller, told) = world.tell();
+    let (_watcher, watch) = world.watch();
+    world.wait_news(&watch);
+    let states = watch.load();
+    assert!(states.alive && !world.seen(&states).gone);
+    wait("medians", || watch.load().medians.contains_key(&world.pop));
+    assert_eq!(watch.load().medians[&world.pop].prefixes[0].rtt_us, 5000);
+    // A key per node, which goes by itself; medians stay for as long as they count.
+    let ttl: i64 = redis
+        .cli(&["TTL", &world.key("state")])
+        .trim()
+        .parse()
+        .unwrap();
+    assert!((0..=1).contains(&ttl), "{ttl}");
+    let ttl: i64 = redis
+        .cli(&["TTL", &world.key("rtt")])
+        .trim()
+        .parse()
+        .unwrap();
+    assert!(ttl > 80_000, "{ttl}");
+    drop(told);
+    wait("the end", || world.seen(&watch.load()).gone);
+    let states = watch.load();
+    assert!(world.seen(&states).state.is_some() && !states.medians.is_empty());
+    let (_teller, _told) = world.tell();
+    wait("the return", || !world.seen(&watch.load()).gone);
+}
+
+#[test]
+fn a_store_that_is_absent_hung_restarted_or_emptied_takes_nothing_away() {
+    let mut redis = RedisServer::stopped(&[]);
+    let world = World::new(Some(&redis));
+    let (teller, _told) = world.tell();
+    let (watcher, watch) = world.watch();
+    wait("a failure", || {
+        counted(
+            &watcher,
+            "firsthop_state_store_failures_total{side=\"watch\",reason=\"refused\"}",
+        ) && counted(
+            &teller,
+            "firsthop_state_store_failures_total{side=\"tell\",reason=\"refused\"}",
+        )
+    });
+    assert!(watch.load().answered_at.is_none() && watch.load().nodes.is_empty());
+    redis.restart();
+    world.wait_news(&watch);
+
+    redis.signal("STOP");
+    wait("silence", || !watch.load().alive);
+    let known = world.seen(&watch.load());
+    assert!(known.state.is_some() && !known.gone);
+    wait("its count", || {
+        counted(
+            &watcher,
+            "firsthop_state_store_failures_total{side=\"watch\",reason=\"timeout\"}",
+        )
+    });
+    assert!(counted(&watcher, "firsthop_state_store_age_s"));
+    redis.signal("CONT");
+    world.wait_news(&watch);
+
+    redis.restart();
+    world.wait_news(&watch);
+    assert!(!world.seen(&watch.load()).gone);
+
+    redis.cli(&["FLUSHALL"]);
+    world.wait_news(&watch);
+    assert!(watch.load().alive && !world.seen(&watch.load()).gone);
+}
+
+#[test]
+fn a_wrong_password_is_told_and_a_right_one_is_taken_up_at_the_next_reload() {
+    let redis = RedisServer::start(&["--requirepass", "right"]);
+    let world = World::new(Some(&redis));
+    world.dir.write("redis.password", "wrong\n");
+    let (teller, _told) = world.tell();
+    let (watcher, watch) = world.watch();
+    for (context, side) in [(&teller, "tell"), (&watcher, "watch")] {
+        let line =
+            format!("firsthop_state_store_failures_total{{side=\"{side}\",reason=\"auth\"}}");
+        wait("a refusal", || counted(context, &line));
+    }
+    world.dir.write("redis.password", "right\n");
+    for context in [&teller, &watcher] {
+        let credentials = Credentials::load(world.dir.path()).unwrap();
+        context.config.publish(world.topology.clone(), credentials);
+    }
+    world.wait_news(&watch);
+    // Gone again: what was known stays.
+    world.dir.remove("redis.password");
+    let credentials = Credentials::load(world.dir.path()).unwrap();
+    watcher.config.publish(world.topology.clone(), credentials);
+    wait("another refusal", || !watch.load().alive);
+    let seen = world.seen(&watch.load());
+    assert!(seen.state.is_some() && !seen.gone);
+}
+
+#[test]
+fn garbage_under_the_keys_is_counted_and_leaves_what_was_known() {
+    let redis = RedisServer::start(&[]);
+    let world = World::new(Some(&redis));
+    let (_teller, told) = world.tell();
+    let (watcher, watch) = world.watch();
+    world.wait_news(&watch);
+    wait("medians", || !watch.load().medians.is_empty());
+    drop(told);
+    let long = "x".repeat(100_000);
+    let result = |result: &str| {
+        format!("firsthop_state_store_operations_total{{side=\"watch\",result=\"{result}\"}}")
+    };
+    for (garbage, reason) in [
+        ("not json", "json"),
+        ("{\"version\":7}", "version"),
+        (long.as_str(), "too_long"),
+        (
+            "{\"version\":1,\"node\":\"other\",\"ready\":true,\"draining\":false,\"role\":{\"geodns\":{}}}",
+            "node",
+        ),
+    ] {
+        redis.cli(&["SET", &world.key("state"), garbage]);
+        redis.cli(&["SET", &world.key("rtt"), garbage]);
+        wait(reason, || counted(&watcher, &result(reason)));
+        let seen = world.seen(&watch.load());
+        assert!(seen.state.is_some() && !seen.gone, "{reason}");
+    }
+    // Something that is no string at all.
+    redis.cli(&["DEL", &world.key("state")]);
+    redis.cli(&["LPUSH", &world.key("state"), "x"]);
+    world.wait_after(&watch, Duration::from_secs(1));
+    let states = watch.load();
+    assert!(states.alive && world.seen(&states).state.is_some());
+    assert!(!states.medians.is_empty());
+    // A node that comes back writes over it.
+    let before = world.flows(&states);
+    let (_teller, _told) = world.tell();
+    wait("news", || world.flows(&watch.load()) != before);
+}
+
+#[test]
+fn nodes_of_one_process_know_each_other_without_a_store() {
+    let world = World::new(None);
+    let (_teller, _told) = world.tell();
+    let (_watcher, watch) = world.watch();
+    world.wait_news(&watch);
+    assert!(watch.load().alive);
+    wait("medians", || !watch.load().medians.is_empty());
+    assert!(World::new(None).hub_is_empty(&world));
+}
+
+impl World {
+    /// Until the store has been read for so long.
+    fn wait_after(&self, watch: &Watch, time: Duration) {
+        let answered = |states: &States| -> Option<Instant> { states.answered_at };
+        let from = answered(&watch.load()).unwrap();
+        wait("readings", || {
+            answered(&watch.load()).unwrap() > from + time
+        });
+    }
+
+    /// Nodes of another process are not known.
+    fn hub_is_empty(&self, other: &Self) -> bool {
+        let (_watcher, watch) = self.watch();
+        wait("a reading", || watch.load().alive);
+        self.pop == other.pop && self.seen(&watch.load()).state.is_none()
+    }
+}
+
+#[test]
+fn the_corpus_and_mutations_of_it_hold() {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpora/store");
+    let entries = std::fs::read_dir(dir).unwrap();
+    let corpus: Vec<Vec<u8>> = entries
+        .map(|it| std::fs::read(it.unwrap().path()).unwrap())
+        .collect();
+    assert!(corpus.len() > 8, "the corpus is missing");
+    let mut seed = 0x9e37_79b9_7f4a_7c15u64;
+    let mut random = |below: usize| {
+        seed ^= seed << 13;
+        seed ^= seed >> 7;
+        seed ^= seed << 17;
+        usize::try_from(seed % u64::try_from(below.max(1)).unwrap()).unwrap()
+    };
+    for input in &corpus {
+        store::fuzz::value(input);
+        for _ in 0..2000 {
+            let mut input = input.clone();
+            for _ in 0..=random(3) {
+                let at = random(input.len());
+                match random(4) {
+                    0 => input.truncate(at),
+                    1 if !input.is_empty() => input[at] = u8::try_from(random(256)).unwrap(),
+                    2 => input.insert(at, b"{}[]\",:0-e."[random(11)]),
+                    _ => {
+                        let other = &corpus[random(corpus.len())];
+                        input.extend(&other[random(other.len())..]);
+                    }
+                }
+            }
+            store::fuzz::value(&input);
+        }
+    }
+}
