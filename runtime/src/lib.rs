@@ -14,6 +14,7 @@ pub mod files;
 pub mod http;
 pub mod log_limit;
 pub mod logging;
+pub mod memory;
 pub mod metrics;
 pub mod node;
 pub mod pace;

@@ -8,6 +8,7 @@ pub(crate) mod allocator;
 pub(crate) mod control_message;
 pub(crate) mod eventfd;
 pub(crate) mod message;
+pub(crate) mod pages;
 pub(crate) mod poll;
 pub(crate) mod process;
 pub(crate) mod socket;

@@ -1,4 +1,4 @@
-//! The automation of the repository: `cargo xtask lint | test | bench | lab | schema`.
+//! The automation of the repository: `cargo xtask lint | test | bench | lab | schema | geo-db`.
 //!
 //! Each command is a list of steps; a step is one program run to its end, announced, timed and named when it fails.
 //! This crate links nothing of firsthop: it must build in seconds on a bare machine.
@@ -11,6 +11,7 @@
 )]
 
 mod bench;
+mod geo_database;
 mod lint;
 mod packages;
 mod step;
@@ -49,6 +50,8 @@ enum Command {
     },
     /// Rewrites `topology/topology.schema.json` from the types.
     Schema,
+    /// Fetches the public-domain country database that tests use, and says where it is.
+    GeoDb,
 }
 
 fn main() -> ExitCode {
@@ -71,6 +74,10 @@ fn run(command: Command) -> anyhow::Result<()> {
             let lab = workspace.program("lab")?.args(arguments);
             test::build_programs(&workspace)?;
             lab.run()
+        }
+        Command::GeoDb => {
+            println!("{}", geo_database::fetch(&workspace)?.display());
+            Ok(())
         }
         Command::Schema => Step::cargo("schema", &workspace)
             .args(["test", "--locked", "--quiet"])

@@ -7,7 +7,7 @@
 
 use anyhow::ensure;
 
-use crate::packages;
+use crate::{geo_database, packages};
 use crate::step::{Step, Stopwatch};
 use crate::workspace::Workspace;
 
@@ -77,6 +77,7 @@ fn select<'a>(workspace: &'a Workspace, text: &str) -> anyhow::Result<Vec<&'a st
 
 fn end_to_end(workspace: &Workspace, tests: &[&str]) -> anyhow::Result<()> {
     packages::install(workspace, packages::END_TO_END)?;
+    geo_database::fetch(workspace)?;
     if workspace.has_program(SETUP) {
         workspace.program(SETUP)?.run()?;
     }

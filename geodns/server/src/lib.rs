@@ -11,6 +11,7 @@
 
 mod admin;
 mod args;
+pub mod databases;
 mod keeper;
 pub mod live;
 mod metrics;

@@ -364,7 +364,10 @@ fn one_socket_sends_from_many_addresses_and_hears_what_comes_back_to_each() {
 
 #[test]
 fn a_connected_socket_names_no_destination_and_hears_nobody_else() {
-    let (client, server) = (loopback(BindOptions::default()), loopback(BindOptions::default()));
+    let (client, server) = (
+        loopback(BindOptions::default()),
+        loopback(BindOptions::default()),
+    );
     let stranger = loopback(BindOptions::default());
     client.connect(server.local_addr()).unwrap();
     let mut out = SendBatch::new(2, 8);
