@@ -39,6 +39,9 @@ const ORDERS_MAX: usize = 16;
 const DEVICE_QUEUE_PACKETS: u32 = 2000;
 /// How long whoever gives an order may take to say it.
 const SAYING_MAX: Duration = Duration::from_secs(1);
+/// A sleep this long lets the processor idle, and ends so much before the next packet is due.
+const LONG: Duration = Duration::from_millis(2);
+const EARLY: Duration = Duration::from_micros(200);
 /// A turn without anything to do waits no longer.
 const IDLE_MAX: Duration = Duration::from_secs(1);
 
@@ -94,6 +97,7 @@ impl Emulation {
             waker: waker.clone(),
             stop: Arc::clone(&stop),
             epoch: clock::now(),
+            woke_early: false,
         };
         let real_time = self.real_time;
         let thread = spawn_worker("wan", None, move || {
@@ -245,6 +249,8 @@ struct Carrier {
     waker: Waker,
     stop: Arc<AtomicBool>,
     epoch: Instant,
+    /// The last wait was to end before the next packet is due.
+    woke_early: bool,
 }
 
 impl Carrier {
@@ -310,9 +316,15 @@ impl Carrier {
         true
     }
 
-    fn wait(&self, poller: &mut Poller) {
+    /// An idle processor takes long to come back. So a long sleep ends early, and the rest is spent awake.
+    fn wait(&mut self, poller: &mut Poller) {
         let due = self.emulator.poll_timeout();
         let rest = due.map_or(IDLE_MAX, |due| due.saturating_sub(self.now()).min(IDLE_MAX));
+        if self.woke_early && rest <= EARLY {
+            return;
+        }
+        self.woke_early = rest > LONG;
+        let rest = if self.woke_early { rest - EARLY } else { rest };
         let fds = [self.waker.as_fd(), self.ready.0.as_fd()];
         // A signal, or nothing: the next turn looks at everything.
         let _ = poller.wait(&fds, Some(rest));
