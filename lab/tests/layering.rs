@@ -70,7 +70,10 @@ const IMPORTS: &[(&str, &[&str])] = &[
         &["geodns/policy/src/databases/", "lab/src/bench/geodns/"],
     ),
     ("rtc", &["transceiver/server/src/peer", "lab/src/load"]),
-    ("serde_yaml", &["topology/src/load.rs"]),
+    (
+        "serde_yaml",
+        &["topology/src/load.rs", "geodns/policy/tests/cases.rs"],
+    ),
     ("yaml_serde", &[]),
     ("saphyr_parser", &["topology/src/lines.rs"]),
 ];

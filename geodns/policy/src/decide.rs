@@ -7,9 +7,10 @@ use crate::Snapshot;
 use crate::decision::{Choosable, Decision, Gives, Lost, RuleSaid, Term};
 use crate::facts::{Client, cut};
 use crate::plan::{Plan, PopIx, RegionIx, ResidencyIx};
+use crate::policy::explore::{self, Way};
 use crate::policy::measured::median_of;
+use crate::policy::residency;
 use crate::policy::rules::{Matched, Said};
-use crate::policy::{explore, residency};
 use crate::rank::{Class, Ranking, classify, cost_of, rank};
 use crate::rendezvous::{SHARE_PREFIX_V4, SHARE_PREFIX_V6, mix, slot_of};
 use crate::select::{Candidate, Tier, equals, ingresses, ordered, regions};
@@ -92,14 +93,18 @@ impl Request {
 pub fn decide(client: &Client, snapshot: &Snapshot, request: &Request) -> Decision {
     let class = classify(client, snapshot);
     let choice = choose(client, &class, snapshot, request);
+    let flips = if request.explain {
+        flips::flips(client, &class, snapshot, request, &choice)
+    } else {
+        Vec::new()
+    };
+    let choice = explored(client, &class, choice, snapshot, request);
     let plan = &snapshot.plan;
     let describe = Describe {
         class: &class,
         snapshot,
         choice: &choice,
     };
-    let (ingresses, explored_instead_of) =
-        explored(client, describe.ingresses(), snapshot, request);
     let steering = plan.steering();
     Decision {
         prefix: client.prefix(),
@@ -110,14 +115,12 @@ pub fn decide(client: &Client, snapshot: &Snapshot, request: &Request) -> Decisi
         region: plan.region_name(choice.region).to_owned(),
         region_ix: choice.region,
         regions: describe.regions(request),
-        ingresses,
+        ingresses: describe.ingresses(),
         shared: choice.shared,
-        explored_instead_of,
-        flips: if request.explain {
-            flips::flips(client, &class, snapshot, request, &choice)
-        } else {
-            Vec::new()
-        },
+        explored_instead_of: choice
+            .explored
+            .map(|(_, best)| plan.pop_name(best).to_owned()),
+        flips,
         ttl_s: steering.ttl_s,
     }
 }
@@ -129,6 +132,8 @@ pub(crate) struct Chosen {
     pub(crate) regions: Vec<Candidate>,
     pub(crate) ingresses: Vec<Candidate>,
     pub(crate) shared: bool,
+    /// The region and ingress that are best, when another ingress was put first to be measured.
+    pub(crate) explored: Option<(RegionIx, PopIx)>,
 }
 
 pub(crate) fn choose(
@@ -153,6 +158,7 @@ pub(crate) fn choose(
         shared: request.region.is_none() && equals(&candidates, snapshot).len() > 1,
         regions,
         ingresses: ingress_order(client, &ranking, region, snapshot),
+        explored: None,
     }
 }
 
@@ -180,25 +186,64 @@ pub(crate) fn ingress_group(client: &Client) -> u64 {
 /// Puts another plausible ingress first, for the few clients that explore.
 fn explored(
     client: &Client,
-    mut ingresses: Vec<Choosable>,
+    class: &Class,
+    mut choice: Chosen,
     snapshot: &Snapshot,
     request: &Request,
-) -> (Vec<Choosable>, Option<String>) {
+) -> Chosen {
     let permille = snapshot.plan.steering.measured.explore_permille;
     let seed = request
         .unix_s
         .and_then(|unix_s| explore::drawn(client.prefix(), unix_s, permille));
-    let Some(at) = seed.and_then(|seed| explore::pick(&ingresses, seed)) else {
-        return (ingresses, None);
+    let Some((seed, best)) = seed.zip(choice.ingresses.first().copied()) else {
+        return choice;
     };
-    let instead_of = ingresses.first().map(|best| best.name.clone());
-    for candidate in &mut ingresses {
-        candidate.lost = candidate.lost.or(Some(Lost::Explored));
+    let ranking = rank(class, snapshot);
+    let ways = ways(class, &ranking, &choice, snapshot, request);
+    let Some(tried) = explore::pick(&best, ways, seed) else {
+        return choice;
+    };
+    choice.explored = Some((choice.region, PopIx(best.index)));
+    if tried.region != choice.region {
+        choice.region = tried.region;
+        choice.ingresses = ingress_order(client, &ranking, tried.region, snapshot);
     }
-    let mut tried = ingresses.remove(at);
-    tried.lost = None;
-    ingresses.insert(0, tried);
-    (ingresses, instead_of)
+    // Stable: the one that is tried first, the others as they were.
+    choice
+        .ingresses
+        .sort_by_key(|pop| pop.index != tried.pop.index);
+    choice
+}
+
+/// Ingresses of the chosen region, then, if the region is not fixed, those that only other good regions have links to.
+fn ways(
+    class: &Class,
+    ranking: &Ranking,
+    choice: &Chosen,
+    snapshot: &Snapshot,
+    request: &Request,
+) -> Vec<Way> {
+    let mut ways: Vec<Way> = Vec::new();
+    let others = choice.regions.iter().filter(|region| {
+        request.region.is_none()
+            && region.standing == Standing::Usable
+            && region.tier <= Tier::Ordinary
+    });
+    let others = others.map(|region| RegionIx(region.index));
+    for region in std::iter::once(choice.region).chain(others) {
+        for pop in ingresses(ranking, region, snapshot) {
+            if ways.iter().any(|way| way.pop.index == pop.index) {
+                continue;
+            }
+            let median = median_of(&snapshot.measured, &class.groups, PopIx(pop.index));
+            ways.push(Way {
+                region,
+                pop,
+                is_measured: median.is_some(),
+            });
+        }
+    }
+    ways
 }
 
 fn rules_said(plan: &Plan, said: &Said) -> Vec<RuleSaid> {
@@ -259,6 +304,8 @@ impl Describe<'_> {
                 Some(Lost::Pinned)
             } else if !residency::allows(plan, self.choice.demanded, ix) {
                 Some(Lost::Residency)
+            } else if self.choice.explored.is_some_and(|(best, _)| best == ix) {
+                Some(Lost::Explored)
             } else {
                 chosen.map(|chosen| self.lost(&chosen, region))
             };
@@ -282,10 +329,16 @@ impl Describe<'_> {
         let plan = &self.snapshot.plan;
         let listed = &self.choice.ingresses;
         let chosen = listed.first();
+        let explored = self.choice.explored.map(|(_, best)| best);
         let shown = listed.iter().enumerate().map(|(i, pop)| {
             let ix = PopIx(pop.index);
-            let lost = chosen.filter(|_| i > 0);
-            let lost = lost.map(|chosen| self.lost(chosen, pop));
+            let lost = chosen.filter(|_| i > 0).map(|chosen| {
+                if explored == Some(ix) {
+                    Lost::Explored
+                } else {
+                    self.lost(chosen, pop)
+                }
+            });
             let terms = self.way(pop, ix, self.choice.region);
             choosable(plan.pop_name(ix), pop, terms, lost)
         });

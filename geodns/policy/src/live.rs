@@ -7,8 +7,12 @@ use serde::Serialize;
 
 use crate::plan::{Plan, PopIx, RegionIx};
 
-/// A backbone round trip that differs from the one in use by less than this, or a tenth, changes nothing, in milliseconds.
-pub const BACKBONE_DEADBAND_MS: u16 = 5;
+/// Of how many backbone round trips an average is taken, the last ones counting most.
+const SMOOTHED: u32 = 8;
+/// An average that differs from the value in use by less than this, or a twentieth, changes nothing, in milliseconds.
+pub const BACKBONE_DEADBAND_MS: u16 = 4;
+/// From here on it is no round trip but a link that is cut, or was: it enters no average and counts at once, in microseconds.
+const CUT_OFF_US: u32 = 10_000_000;
 
 /// What is known of a site.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
@@ -42,8 +46,15 @@ pub enum Standing {
 pub struct Live {
     regions: Box<[Condition]>,
     pops: Box<[Condition]>,
-    /// Milliseconds, PoP after PoP.
-    backbone_ms: Box<[Option<u16>]>,
+    /// PoP after PoP.
+    backbone: Box<[Option<Backbone>]>,
+}
+
+/// The round trip of a link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Backbone {
+    used_ms: u16,
+    average_us: u32,
 }
 
 impl Default for Condition {
@@ -64,7 +75,7 @@ impl Live {
         Self {
             regions: vec![Condition::default(); regions].into(),
             pops: vec![Condition::default(); pops].into(),
-            backbone_ms: vec![None; regions * pops].into(),
+            backbone: vec![None; regions * pops].into(),
         }
     }
 
@@ -82,19 +93,25 @@ impl Live {
         }
     }
 
-    /// A backbone round trip was measured. Small changes are noise and leave the old value: see [`BACKBONE_DEADBAND_MS`].
+    /// A backbone round trip was measured. It enters an average; only a clear change of that changes what is used, so a reader
+    /// keeps one `Live` and goes on with it.
     pub fn set_backbone(&mut self, pop: PopIx, region: RegionIx, rtt_us: u32) {
-        let found = u16::try_from(rtt_us.div_ceil(1_000)).unwrap_or(u16::MAX);
-        let Some(known) = self.backbone_at(pop, region) else {
+        let at = self.backbone_at(pop, region);
+        let Some(known) = at.and_then(|at| self.backbone.get_mut(at)) else {
             return;
         };
-        let Some(known) = self.backbone_ms.get_mut(known) else {
-            return;
-        };
-        let noise = known.map_or(0, |ms| (ms / 10).max(BACKBONE_DEADBAND_MS));
-        if known.is_none_or(|ms| ms.abs_diff(found) >= noise) {
-            *known = Some(found);
-        }
+        let averaged = known.filter(|known| known.average_us.max(rtt_us) < CUT_OFF_US);
+        let average_us = averaged.map_or(rtt_us, |known| {
+            let rest = known.average_us - known.average_us / SMOOTHED;
+            rest.saturating_add(rtt_us / SMOOTHED)
+        });
+        let found = u16::try_from((average_us.saturating_add(500)) / 1_000).unwrap_or(u16::MAX);
+        let stays = |used: u16| used.abs_diff(found) < (used / 20).max(BACKBONE_DEADBAND_MS);
+        let used = known.map(|known| known.used_ms);
+        *known = Some(Backbone {
+            used_ms: used.filter(|used| stays(*used)).unwrap_or(found),
+            average_us,
+        });
     }
 
     /// What is known of a region.
@@ -119,11 +136,55 @@ impl Live {
     #[must_use]
     pub fn backbone_ms(&self, pop: PopIx, region: RegionIx) -> Option<u16> {
         let at = self.backbone_at(pop, region)?;
-        self.backbone_ms.get(at).copied().flatten()
+        let known = self.backbone.get(at).copied().flatten()?;
+        Some(known.used_ms)
     }
 
     fn backbone_at(&self, pop: PopIx, region: RegionIx) -> Option<usize> {
         let (pop, region) = (usize::from(pop.0), usize::from(region.0));
         (region < self.regions.len()).then_some(pop * self.regions.len() + region)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn noise_of_the_backbone_changes_nothing_and_a_step_does() {
+        let mut live = Live {
+            regions: Box::new([Condition::default()]),
+            pops: Box::new([Condition::default()]),
+            backbone: Box::new([None]),
+        };
+        let (pop, region) = (PopIx(0), RegionIx(0));
+        assert_eq!(live.backbone_ms(pop, region), None);
+        // Each round trip, how often, and what is used after it.
+        let table = [
+            (12, 1, 12),
+            (15, 100, 12),
+            (9, 100, 12),
+            (40, 30, 38),
+            (12, 60, 13),
+            (300, 1, 49),
+        ];
+        for (ms, times, used) in table {
+            for _ in 0..times {
+                live.set_backbone(pop, region, ms * 1_000);
+            }
+            let found = live.backbone_ms(pop, region).unwrap();
+            let off = if ms == 15 || ms == 9 {
+                0
+            } else {
+                BACKBONE_DEADBAND_MS
+            };
+            assert!(found.abs_diff(used) <= off, "{ms} ms: {found}");
+        }
+        live.set_backbone(pop, region, u32::MAX);
+        assert_eq!(live.backbone_ms(pop, region), Some(u16::MAX), "cut");
+        live.set_backbone(pop, region, 12_000);
+        assert_eq!(live.backbone_ms(pop, region), Some(12), "and back");
+        live.set_backbone(PopIx(1), region, 1);
+        assert_eq!(live.backbone_ms(PopIx(1), region), None, "no such PoP");
     }
 }

@@ -155,7 +155,8 @@ impl Plan {
     }
 
     /// From a PoP to a region it has links to, in milliseconds: as measured, or as planned.
-    pub(crate) fn backbone_ms(&self, pop: PopIx, region: RegionIx, live: &Live) -> Option<u16> {
+    #[must_use]
+    pub fn backbone_ms(&self, pop: PopIx, region: RegionIx, live: &Live) -> Option<u16> {
         let planned = self
             .pop(pop)?
             .backbone_ms

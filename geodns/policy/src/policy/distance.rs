@@ -1,14 +1,18 @@
 //! Distance: the round trip that geography suggests.
 //!
-//! Light in fibre makes 100 km and back in one millisecond. Cables are no great circles, so distances count half more; and a
-//! client's access line adds a constant. It knows nothing of submarine cables, which is why measured round trips come first.
+//! Light in fibre makes 100 km and back in one millisecond. Cables are no great circles, and the public Internet takes longer
+//! ways than a backbone: so the same distance costs a client more than the backbone, and between two equal ways the one with the
+//! nearer ingress wins. A client's access line adds a constant. It knows nothing of submarine cables, which is why measured round
+//! trips come first.
 
 use crate::facts::Place;
 
 /// Kilometres of great circle that light in fibre makes there and back in a millisecond.
 const KM_PER_RTT_MS: f64 = 100.0;
-/// How much longer cables are than the great circle.
-const DETOUR: f64 = 1.5;
+/// How much longer than the great circle the way of a client is, ...
+const PUBLIC_DETOUR: f64 = 2.0;
+/// ... and that of a backbone.
+const BACKBONE_DETOUR: f64 = 1.4;
 /// What the access line of a client adds, in milliseconds.
 const ACCESS_MS: f64 = 8.0;
 const EARTH_RADIUS_KM: f64 = 6_371.0;
@@ -16,13 +20,13 @@ const EARTH_RADIUS_KM: f64 = 6_371.0;
 /// Estimated round trip of a client to a site, in milliseconds.
 #[must_use]
 pub fn client_ms(client: Place, site: Place) -> u16 {
-    milliseconds(km(client, site) / KM_PER_RTT_MS * DETOUR + ACCESS_MS)
+    milliseconds(km(client, site) / KM_PER_RTT_MS * PUBLIC_DETOUR + ACCESS_MS)
 }
 
 /// Estimated round trip between two sites, in milliseconds.
 #[must_use]
 pub fn backbone_ms(a: Place, b: Place) -> u16 {
-    milliseconds(km(a, b) / KM_PER_RTT_MS * DETOUR)
+    milliseconds(km(a, b) / KM_PER_RTT_MS * BACKBONE_DETOUR)
 }
 
 /// Great-circle distance in kilometres (haversine).
@@ -39,7 +43,7 @@ fn milliseconds(ms: f64) -> u16 {
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
-        reason = "half the Earth is 308 ms; the cast saturates"
+        reason = "half the Earth is 408 ms; the cast saturates"
     )]
     let ms = ms.round() as u16;
     ms

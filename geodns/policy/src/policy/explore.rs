@@ -1,19 +1,24 @@
 //! Exploration: now and then a client is sent to another plausible ingress, so that it is measured at all.
 //!
 //! A few clients, chosen by a hash of prefix and ten-minute epoch: the same at every node, and for all clients of the prefix.
-//! Only for media and only by HTTP: DNS answers are kept by resolvers for clients that nobody chose.
+//! Only for media and only by HTTP: DNS answers are kept by resolvers for clients that nobody chose. The region stays when the
+//! request fixes it; else an ingress without a link to the best region is tried for the nearest region it has.
 
 use ipnet::IpNet;
 
-use crate::decision::{Choosable, EvidenceShown, Term};
 use crate::live::Standing;
+use crate::plan::RegionIx;
 use crate::rendezvous::mix;
-use crate::select::Tier;
+use crate::select::{Candidate, Tier, placed};
 
 /// How long one draw holds, in seconds.
 pub const EPOCH_S: u64 = 600;
-/// What an explored ingress may cost more than the best, at most, in milliseconds.
-pub const WITHIN_MS: u32 = 150;
+/// What an ingress that nobody has measured may seem to cost more than the best to be tried, in milliseconds.
+pub const WITHIN_MS: u32 = 250;
+/// What one that is measured may cost more to be measured again.
+pub const KNOWN_WITHIN_MS: u32 = 100;
+/// Ingresses nobody has measured that are tried next.
+const NEAREST: usize = 3;
 
 /// The draw of a prefix in the epoch of `unix_s`: `Some(seed)` when it explores, with a share of `permille`.
 #[must_use]
@@ -28,29 +33,41 @@ pub fn drawn(prefix: IpNet, unix_s: u64, permille: u32) -> Option<u64> {
     (hash % 1_000 < u64::from(permille)).then(|| mix(hash))
 }
 
-/// Which of the ordered ingresses goes first instead of the best: one that is usable, not avoided and not absurdly far. Those
-/// that the client's own prefix has not measured come before those that it has.
+/// An ingress that may be tried, with the region it would be tried for.
+#[derive(Clone, Copy)]
+pub(crate) struct Way {
+    pub(crate) region: RegionIx,
+    pub(crate) pop: Candidate,
+    /// Whether anybody like the client has measured it.
+    pub(crate) is_measured: bool,
+}
+
+/// Which way is tried instead of the best: one that is usable, not avoided and not absurdly far. Of those that nobody like the
+/// client has measured one of the nearest; when all are measured any, so that none grows old.
 #[must_use]
-pub fn pick(ingresses: &[Choosable], seed: u64) -> Option<usize> {
-    let best = ingresses.first()?;
-    let limit = best.cost_ms?.saturating_add(WITHIN_MS);
-    let plausible = ingresses.iter().enumerate().skip(1).filter(|(_, other)| {
-        other.standing == Standing::Usable
-            && other.tier <= Tier::Ordinary
-            && other.cost_ms.is_some_and(|cost| cost <= limit)
-    });
-    let (known, unknown): (Vec<_>, Vec<_>) = plausible.partition(|(_, other)| is_measured(other));
+pub(crate) fn pick(best: &Candidate, mut ways: Vec<Way>, seed: u64) -> Option<Way> {
+    ways.retain(
+        |Way {
+             pop, is_measured, ..
+         }| {
+            let within = if *is_measured {
+                KNOWN_WITHIN_MS
+            } else {
+                WITHIN_MS
+            };
+            pop.index != best.index
+                && pop.standing == Standing::Usable
+                && pop.tier <= Tier::Ordinary
+                && pop.cost.total() <= best.cost.total().saturating_add(within)
+        },
+    );
+    ways.sort_by_key(|way| placed(&way.pop));
+    let (known, mut unknown): (Vec<_>, Vec<_>) = ways.into_iter().partition(|way| way.is_measured);
+    unknown.truncate(NEAREST);
     let choices = if unknown.is_empty() { known } else { unknown };
     let count = u64::try_from(choices.len())
         .ok()
         .filter(|count| *count > 0)?;
     let at = usize::try_from(seed % count).ok()?;
-    choices.get(at).map(|(at, _)| *at)
-}
-
-fn is_measured(ingress: &Choosable) -> bool {
-    ingress.terms.iter().any(|term| match term {
-        Term::Client { evidence, .. } => *evidence == EvidenceShown::MeasuredPrefix,
-        Term::Backbone { .. } | Term::PopLoad { .. } | Term::RegionLoad { .. } => false,
-    })
+    choices.get(at).copied()
 }

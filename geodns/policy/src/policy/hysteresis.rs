@@ -59,15 +59,17 @@ impl Memory {
     /// Takes fresh medians in and returns those to decide by. `now_s` is of any clock that does not go back.
     pub fn settle(&mut self, fresh: &Gathered, plan: &Plan, live: &Live, now_s: u64) -> Measured {
         let scale = Scale::new(plan, live, now_s);
-        for (key, medians) in &fresh.groups {
+        for key in fresh.groups.keys() {
             if self.groups.len() >= GROUPS_MAX && !self.groups.contains_key(key) {
                 self.left_out += 1;
                 continue;
             }
-            let group = self.groups.entry(*key).or_default();
-            self.moved += u64::from(group.hear(medians, &scale));
+            self.groups.entry(*key).or_default();
         }
-        self.groups.retain(|_, group| {
+        let silence = BTreeMap::new();
+        self.groups.retain(|key, group| {
+            let medians = fresh.groups.get(key).unwrap_or(&silence);
+            self.moved += u64::from(group.hear(medians, &scale));
             group.forget(&scale);
             !group.pops.is_empty()
         });
