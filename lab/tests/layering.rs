@@ -18,6 +18,7 @@ const PURE: &[&str] = &[
     "core-relay-proto",
     "transceiver-proto",
     "geodns-policy",
+    "geodns-proto",
 ];
 
 /// What a pure crate never reaches. `*` stands for any text at that end.
