@@ -2,8 +2,8 @@
 
 use anyhow::Context;
 
-use crate::test;
 use crate::workspace::Workspace;
+use crate::{geo_database, test};
 
 /// Which benchmark, and how to print.
 #[derive(clap::Args)]
@@ -69,6 +69,9 @@ pub(crate) fn run(workspace: &Workspace, arguments: &Arguments) -> anyhow::Resul
         .args(bench.arguments)
         .args(arguments.json.then_some("--json"))
         .args(&arguments.more);
+    if bench.name == "geodns" {
+        geo_database::fetch(workspace)?;
+    }
     test::build_programs(workspace)?;
     step.run()
 }

@@ -142,7 +142,7 @@ fn value(country: &str, edition: Edition) -> Option<Value> {
 fn source() -> anyhow::Result<PathBuf> {
     let profile = programs_dir()?;
     let target = profile.parent().unwrap_or(&profile);
-    let file = target.join("geo-data/iptoasn-country.mmdb");
+    let file = target.join("geo-databases/iptoasn-country.mmdb");
     ensure!(
         file.exists(),
         "{} is not there: the test command fetches it",

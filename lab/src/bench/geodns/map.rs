@@ -129,13 +129,10 @@ pub fn rules() -> Vec<Rule> {
         .iter()
         .map(|preference| {
             let of_continent = preference.countries.is_empty();
+            let continent = code(preference.continent);
             let countries = preference.countries.iter();
             Rule {
-                name: format!(
-                    "{}{}",
-                    code(preference.continent),
-                    preference.countries.concat()
-                ),
+                name: format!("{continent}{}", preference.countries.concat()).to_lowercase(),
                 countries: countries.map(|&country| country.to_owned()).collect(),
                 continents: Vec::from_iter(of_continent.then_some(preference.continent)),
                 regions: preference.order().into_iter().map(str::to_owned).collect(),

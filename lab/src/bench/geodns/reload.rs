@@ -148,7 +148,7 @@ fn change_everything(
         &mut |network| {
             let mut topology = network.topology().clone();
             let rules = topology.steering.rules.iter_mut();
-            for rule in rules.filter(|rule| rule.name == "AF") {
+            for rule in rules.filter(|rule| rule.name == "af") {
                 rule.regions = vec!["oc".to_owned(), "af".to_owned()];
             }
             network.rewrite_topology(topology)?;
