@@ -20,6 +20,7 @@ pub mod node;
 pub mod pace;
 pub mod peer_tls;
 pub mod poll;
+pub mod proxy;
 pub mod random;
 pub mod redis_client;
 pub mod store;

@@ -54,6 +54,22 @@ impl OwnAddresses {
     }
 }
 
+impl Pop {
+    /// Its addresses as clients are told: the first of each family, then the others, each part in the order of the topology.
+    #[must_use]
+    pub fn advertised(&self) -> Vec<SocketAddr> {
+        let first = |v4: bool| self.ingress.iter().position(|addr| addr.is_ipv4() == v4);
+        let (v4, v6) = (first(true), first(false));
+        let leads = |index: usize| Some(index) == v4 || Some(index) == v6;
+        let indexed = || self.ingress.iter().enumerate();
+        indexed()
+            .filter(|(index, _)| leads(*index))
+            .chain(indexed().filter(|(index, _)| !leads(*index)))
+            .map(|(_, addr)| *addr)
+            .collect()
+    }
+}
+
 impl Topology {
     /// What the node of this name is.
     #[must_use]

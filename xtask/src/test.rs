@@ -7,9 +7,9 @@
 
 use anyhow::ensure;
 
-use crate::{geo_database, packages};
 use crate::step::{Step, Stopwatch};
 use crate::workspace::Workspace;
+use crate::{geo_database, packages};
 
 /// Which tests.
 #[derive(clap::Args)]

@@ -1,43 +1,167 @@
 //! The keeper: the one thread that owns what answers are made from, and makes them anew when something changes.
+//!
+//! ```text
+//! topology, credentials ──► site ──┐
+//! databases ───────────────────────┼──► compiler (a thread) ──► tables, lists ──┐
+//! medians, once a minute ──────────┘                                            ├──► choices ──► World, Served
+//! live state, once a second at most ────────────────────────────────────────────┘
+//! ```
+//!
+//! Each input changes what depends on it and nothing else: a drain never waits for tables, and tables never for a signature. What
+//! fails is logged and counted, and what there was stays.
+//!
+//! What is not here: how a client's place is chosen (`geodns_policy`), what is told of nodes (`crate::live`).
+
+mod choices;
+mod compiler;
+mod figures;
+mod site;
 
 use std::os::fd::AsFd as _;
-use std::time::Instant;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
+use arc_swap::ArcSwap;
+use geodns_policy::databases::Databases;
+use geodns_policy::{Live, Measured, Memory, Snapshot, gather};
+use geodns_proto::cookie::Secrets;
+use geodns_proto::dnssec::Validity;
+use geodns_proto::select::Served;
 use runtime::clock;
-use runtime::node::{ConfigHandle, NodeContext, Shutdown, State};
+use runtime::node::{Config, ConfigHandle, NodeContext, Shutdown, State};
 use runtime::poll::{Poller, Waker};
+use runtime::random;
+use runtime::store::{self, States};
 use runtime::watch::IDLE_TURN_MAX;
 
-use crate::world::{Current, World};
+use self::choices::{Signed, choose};
+use self::compiler::{Compiled, Compiler, Done, Job};
+use self::figures::Figures;
+use self::site::Site;
+use crate::databases::Shelf;
+use crate::udp::Answers;
+use crate::world::{Current, Map, World};
+use crate::{live, slow, udp};
+
+/// Between two looks at medians.
+const MEDIANS_INTERVAL: Duration = Duration::from_secs(60);
+/// Choices follow live state no more often.
+const CHOICES_INTERVAL: Duration = Duration::from_millis(500);
+
+/// Checks what the first world needs of the configuration.
+///
+/// # Errors
+/// See [`Keeper::new`].
+pub(crate) fn check(config: &Config) -> anyhow::Result<()> {
+    Site::new(config, clock::unix_s()).map(drop)
+}
+
+/// What the rest of the node reads.
+#[derive(Clone)]
+pub(crate) struct Kept {
+    /// For steering, explanations, admin.
+    pub(crate) current: Current,
+    /// For the threads that answer UDP.
+    pub(crate) answers: Answers<Map>,
+    /// For everything else that is DNS.
+    pub(crate) slow: slow::Current<Map>,
+    /// What the public is shown by DNS over TLS and HTTPS.
+    pub(crate) tls: Arc<ArcSwap<slow::Tls>>,
+    /// What cookies are made with when the credentials do not say.
+    pub(crate) drawn: Secrets,
+}
 
 /// Owns the inputs of the [`World`].
 pub(crate) struct Keeper {
     config: ConfigHandle,
-    /// Of the configuration that was looked at last.
-    generation: u64,
     shutdown: Shutdown,
     waker: Waker,
-    current: Current,
+    kept: Kept,
+    compiler: Compiler,
+    figures: Figures,
+    seed: u64,
+    /// The configuration that was looked at last.
+    using: Arc<Config>,
+    /// What came of it, or of the last one that something came of.
+    site: Arc<Site>,
+    shelf: Shelf,
+    databases: Arc<Databases>,
+    measured: Arc<Measured>,
+    memory: Memory,
+    medians_due: Instant,
+    /// Something has changed that tables depend on.
+    stale: bool,
+    /// What is served: the site tables were made for, and the tables.
+    served: Job,
+    compiled: Compiled,
+    live: Arc<Live>,
+    signed: Signed,
+    states: Arc<ArcSwap<States>>,
+    states_seen: Arc<States>,
+    choices_due: Instant,
 }
 
 impl Keeper {
-    /// Makes the first world.
+    /// Makes the first world. Nothing is heard of other nodes yet.
     ///
     /// # Errors
-    /// The kernel gives no descriptor, or the certificates do not work.
-    pub(crate) fn new(context: &NodeContext) -> anyhow::Result<(Self, Current)> {
+    /// The topology has no zone, certificates or databases do not work, or the kernel gives no thread, descriptor or randomness.
+    pub(crate) fn new(context: &NodeContext, shelf: Shelf) -> anyhow::Result<(Self, Kept)> {
+        let databases = shelf.load_full();
         let waker = Waker::new().context("waker")?;
         context.shutdown.register(&waker);
-        let current = Current::new(World::new(context.config.load())?);
+        let config = context.config.load();
+        let site = Arc::new(Site::new(&config, clock::unix_s())?);
+        let drawn = udp::draw_secrets()?;
+        let served = Job {
+            config: Arc::clone(&config),
+            site: Arc::clone(&site),
+            measured: Arc::default(),
+            databases: Arc::clone(&databases),
+        };
+        let first = compiler::run(served.clone());
+        let compiled = first.result.context("compiling the tables")?;
+        let figures = Figures::new(&context.metrics);
+        figures.compiled(&compiled, first.took);
+        let live = Arc::new(Live::well(&site.plan));
+        let seed = random::number().context("seed of names")?;
+        let mut signed = Signed::default();
+        let made = Made::new(&served, &compiled, &live, &mut signed, seed)?;
+        let kept = Kept {
+            slow: Arc::new(ArcSwap::from_pointee(made.snapshot(&site, &drawn))),
+            current: Current::new(made.world),
+            answers: Answers::new(made.served),
+            tls: Arc::new(ArcSwap::from(Arc::clone(&site.tls))),
+            drawn,
+        };
+        figures.observe(&context.metrics, &kept.current);
+        let now = clock::now();
         let keeper = Self {
             config: context.config.clone(),
-            generation: current.load().config.generation,
             shutdown: context.shutdown.clone(),
+            states: follow_states(context, &waker)?,
+            compiler: Compiler::start(waker.clone())?,
             waker,
-            current: current.clone(),
+            kept: kept.clone(),
+            figures,
+            seed,
+            using: config,
+            site,
+            databases,
+            shelf,
+            measured: Arc::default(),
+            memory: Memory::default(),
+            medians_due: now,
+            stale: false,
+            served,
+            compiled,
+            live,
+            signed,
+            states_seen: Arc::default(),
+            choices_due: now,
         };
-        Ok((keeper, current))
+        Ok((keeper, kept))
     }
 
     /// Keeps until the node has stopped.
@@ -46,39 +170,237 @@ impl Keeper {
         loop {
             let now = clock::now();
             // 1. what the node is told
-            if self.ends(now) {
+            if self.ends() {
                 return;
             }
             // 2. topology and credentials
             self.follow_config();
-            let waited = poller.wait(&[self.waker.as_fd()], Some(IDLE_TURN_MAX));
-            if waited.is_err() {
-                tracing::warn!("waiting for something to do");
+            // 3. databases
+            self.follow_databases();
+            // 4. medians
+            self.follow_medians(now);
+            // 5. tables
+            self.follow_tables();
+            // 6. live state
+            self.follow_live(now);
+            if let Err(error) = poller.wait(&[self.waker.as_fd()], Some(IDLE_TURN_MAX)) {
+                tracing::warn!(%error, "waiting for something to do");
             }
             self.waker.drain();
         }
     }
 
-    fn ends(&self, now: Instant) -> bool {
+    fn ends(&self) -> bool {
         match self.shutdown.state() {
-            State::Running => false,
-            State::Draining { deadline } => now >= deadline,
+            State::Running | State::Draining { .. } => false,
             State::Stopped => true,
         }
     }
 
     fn follow_config(&mut self) {
-        if self.config.generation() == self.generation {
+        let unix_s = clock::unix_s();
+        let is_signed_of_old =
+            self.site.keys.is_some() && self.site.validity != Validity::at(unix_s);
+        let is_new = self.config.generation() != self.using.generation;
+        if !is_new && !is_signed_of_old {
             return;
         }
-        let config = self.config.load();
-        self.generation = config.generation;
-        match World::new(config) {
-            Ok(world) => self.current.store(world),
+        self.using = self.config.load();
+        match Site::new(&self.using, unix_s) {
+            Ok(site) => {
+                self.site = Arc::new(site);
+                // Places in the old plan mean nothing in the new one.
+                self.measured = Arc::default();
+                self.memory = Memory::default();
+                self.medians_due = clock::now();
+                self.stale = true;
+            }
             Err(error) => {
                 let error = format!("{error:#}");
-                tracing::warn!(error, "topology and credentials: the old ones stay");
+                tracing::error!(error, "topology and credentials: the old ones stay");
+                self.figures.failed.add(1);
             }
         }
     }
+
+    fn follow_databases(&mut self) {
+        let databases = self.shelf.load_full();
+        if !Arc::ptr_eq(&databases, &self.databases) {
+            self.databases = databases;
+            self.stale = true;
+        }
+    }
+
+    fn follow_medians(&mut self, now: Instant) {
+        if now < self.medians_due {
+            return;
+        }
+        self.medians_due = now + MEDIANS_INTERVAL;
+        let states = self.states.load_full();
+        let plan = &self.site.plan;
+        let unix_s = clock::unix_s();
+        let reports = live::reports(&states, plan, unix_s);
+        let facts = |address| self.databases.facts(address);
+        let gathered = gather(reports, facts, &plan.steering().measured);
+        let measured = self.memory.settle(&gathered, plan, &self.live, unix_s);
+        self.figures.measured(&measured, &gathered, &self.memory);
+        if measured != *self.measured {
+            self.measured = Arc::new(measured);
+            self.stale = true;
+        }
+    }
+
+    fn follow_tables(&mut self) {
+        if let Some(done) = self.compiler.take() {
+            self.install(done);
+        }
+        if self.stale && !self.compiler.is_busy() {
+            self.stale = false;
+            self.compiler.begin(Job {
+                config: Arc::clone(&self.using),
+                site: Arc::clone(&self.site),
+                measured: Arc::clone(&self.measured),
+                databases: Arc::clone(&self.databases),
+            });
+        }
+    }
+
+    fn install(&mut self, done: Done) {
+        match done.result {
+            Ok(compiled) => {
+                self.figures.compiled(&compiled, done.took);
+                let (site, before) = (&done.job.site, &self.served.site);
+                if !Arc::ptr_eq(site, before) {
+                    self.live = Arc::new(Live::well(&site.plan));
+                    self.signed = Signed::default();
+                    self.kept.tls.store(Arc::clone(&site.tls));
+                }
+                self.served = done.job;
+                self.compiled = compiled;
+                self.live = Arc::new(self.live_now(&self.states.load()));
+                self.publish();
+            }
+            Err(error) => {
+                tracing::error!(%error, "tables: the old ones stay");
+                self.figures.failed.add(1);
+            }
+        }
+    }
+
+    fn follow_live(&mut self, now: Instant) {
+        let states = self.states.load_full();
+        if now < self.choices_due || Arc::ptr_eq(&states, &self.states_seen) {
+            return;
+        }
+        self.choices_due = now + CHOICES_INTERVAL;
+        let live = self.live_now(&states);
+        self.states_seen = states;
+        if live != *self.live {
+            self.live = Arc::new(live);
+            self.publish();
+        } else if self.kept.current.load().heard_at != self.states_seen.answered_at {
+            self.kept.current.touch(self.states_seen.answered_at);
+        }
+    }
+
+    fn live_now(&self, states: &States) -> Live {
+        let Job { config, site, .. } = &self.served;
+        live::live(states, &config.topology, &site.plan, &self.live)
+    }
+
+    /// Chooses anew and shows it.
+    fn publish(&mut self) {
+        let signed = &mut self.signed;
+        match Made::new(&self.served, &self.compiled, &self.live, signed, self.seed) {
+            Ok(mut made) => {
+                let snapshot = made.snapshot(&self.served.site, &self.kept.drawn);
+                made.world.heard_at = self.states_seen.answered_at;
+                self.kept.answers.publish(made.served);
+                self.kept.slow.store(Arc::new(snapshot));
+                self.kept.current.store(made.world);
+                self.figures.published.add(1);
+            }
+            Err(error) => {
+                let error = format!("{error:#}");
+                tracing::error!(error, "choices: the old ones stay");
+                self.figures.failed.add(1);
+            }
+        }
+    }
+}
+
+/// A world and the same for the threads that answer UDP.
+struct Made {
+    world: World,
+    served: Served<Map>,
+}
+
+impl Made {
+    fn new(
+        job: &Job,
+        compiled: &Compiled,
+        live: &Arc<Live>,
+        signed: &mut Signed,
+        seed: u64,
+    ) -> anyhow::Result<Self> {
+        let snapshot = Snapshot {
+            plan: Arc::clone(&job.site.plan),
+            live: Arc::clone(live),
+            measured: Arc::clone(&job.measured),
+        };
+        let signer = job.site.signer();
+        let signing = signer.as_ref().map(|signer| (signer, signed));
+        let choices = choose(&job.site.zone, &compiled.lists, &snapshot, signing, seed)
+            .context("choosing answers")?;
+        let selection = Arc::new(choices.selection);
+        let served = Served {
+            tables: Arc::clone(&compiled.map),
+            selection: Arc::clone(&selection),
+            rendered: Arc::new(choices.rendered),
+        };
+        let world = World {
+            config: Arc::clone(&job.config),
+            snapshot,
+            databases: Arc::clone(&job.databases),
+            map: Arc::clone(&compiled.map),
+            selection,
+            content: Arc::new(choices.content),
+            heard_at: None,
+            gate: Arc::clone(&job.site.gate),
+        };
+        Ok(Self { world, served })
+    }
+
+    /// The same for the slow path.
+    fn snapshot(&self, site: &Site, drawn: &Secrets) -> slow::Snapshot<Map> {
+        slow::Snapshot {
+            served: Served {
+                tables: Arc::clone(&self.served.tables),
+                selection: Arc::clone(&self.served.selection),
+                rendered: Arc::clone(&self.served.rendered),
+            },
+            content: Arc::clone(&self.world.content),
+            secrets: site.secrets.clone().unwrap_or_else(|| drawn.clone()),
+        }
+    }
+}
+
+/// What the nodes tell, and a wake for each reading.
+fn follow_states(context: &NodeContext, waker: &Waker) -> anyhow::Result<Arc<ArcSwap<States>>> {
+    let states = Arc::new(ArcSwap::from_pointee(States::default()));
+    let mut watch = store::watch(context).context("watching the state of the nodes")?;
+    let (shown, waker, stopped) = (Arc::clone(&states), waker.clone(), context.shutdown.clone());
+    context.control.spawn(async move {
+        let stopped = stopped.stopped();
+        let mut stopped = std::pin::pin!(stopped);
+        loop {
+            tokio::select! {
+                () = &mut stopped => return,
+                () = watch.changed() => {}
+            }
+            shown.store(watch.load());
+            waker.wake();
+        }
+    });
+    Ok(states)
 }

@@ -89,7 +89,8 @@ impl<L> Answers<L> {
     }
 }
 
-/// Opens every socket of the node, one for each worker and address. The kernel queues what arrives until the workers run.
+/// Opens every socket of the node, one for each worker and address. The kernel queues what arrives until the workers run. `drawn` is
+/// what cookies are made with for as long as there is no file of secrets.
 ///
 /// # Errors
 /// An address is taken or not ours, secrets that are not ones, or the kernel has no randomness or descriptors left.
@@ -98,12 +99,12 @@ pub fn bind<L: Locate + Send + Sync + 'static>(
     config: &Config,
     answers: &Answers<L>,
     slow: &SlowQueue,
+    drawn: &Secrets,
 ) -> anyhow::Result<Vec<Worker<L>>> {
     let node = config
         .topology
         .geodns_named(&context.name)
         .with_context(|| format!("the topology has no GeoDNS node named `{}`", context.name))?;
-    let drawn = draw_secrets()?;
     (0..node.workers)
         .map(|index| {
             let sockets = node
@@ -138,14 +139,17 @@ pub fn check_credentials(credentials: &Credentials) -> anyhow::Result<()> {
 }
 
 /// `None`: there is no file of them.
-fn secrets(credentials: &Credentials) -> Result<Option<Secrets>, SecretsError> {
+pub(crate) fn secrets(credentials: &Credentials) -> Result<Option<Secrets>, SecretsError> {
     let text = credentials.cookie_keys.as_ref();
     let text = text.map(|text| std::str::from_utf8(text.expose()).unwrap_or_default());
     text.map(Secrets::parse).transpose()
 }
 
-/// What all workers make cookies with when there is no file.
-fn draw_secrets() -> anyhow::Result<Secrets> {
+/// What cookies are made with when there is no file.
+///
+/// # Errors
+/// The kernel has no randomness left.
+pub(crate) fn draw_secrets() -> anyhow::Result<Secrets> {
     let random = random::bytes().context("secret of cookies")?;
     let secret = *random.first_chunk().context("secret of cookies")?;
     Ok(Secrets::single(secret))

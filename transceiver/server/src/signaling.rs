@@ -14,6 +14,7 @@
 pub mod admin;
 pub mod bearer;
 mod body;
+mod candidates;
 mod cors;
 mod forward;
 pub mod fuzz;
@@ -28,6 +29,7 @@ mod route;
 pub mod sdpfrag;
 mod session;
 mod settings;
+mod steering;
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -36,6 +38,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use arc_swap::ArcSwap;
 use ring::rand::{SecureRandom as _, SystemRandom};
+use runtime::control::Control;
 use runtime::node::{ConfigHandle, NodeContext};
 use tokio::sync::{Semaphore, watch};
 
@@ -79,6 +82,7 @@ struct App {
     engine: EngineHandle,
     node: String,
     config: ConfigHandle,
+    control: Control,
     settings: ArcSwap<Generation>,
     offers: Mutex<Rate>,
     forwards: Semaphore,
@@ -94,11 +98,12 @@ struct Generation {
 impl App {
     fn new(context: &NodeContext, engine: EngineHandle) -> anyhow::Result<Self> {
         let number = context.config.generation();
-        let settings = Settings::new(&context.name, context.config.load())?;
+        let settings = Settings::new(&context.name, context.config.load(), &context.control)?;
         Ok(Self {
             engine,
             node: context.name.clone(),
             config: context.config.clone(),
+            control: context.control.clone(),
             settings: ArcSwap::from_pointee(Generation {
                 number,
                 settings: Arc::new(settings),
@@ -117,7 +122,7 @@ impl App {
         if current.number == number {
             return Arc::clone(&current.settings);
         }
-        let settings = match Settings::new(&self.node, self.config.load()) {
+        let settings = match Settings::new(&self.node, self.config.load(), &self.control) {
             Ok(settings) => Arc::new(settings),
             Err(error) => {
                 tracing::warn!(

@@ -82,7 +82,8 @@ impl Node {
         let answers = Answers::new(served(&zone, 0));
         let slow = SlowQueue::new();
         let config = context.config.load();
-        let bound = geodns::udp::bind(&context, &config, &answers, &slow).unwrap();
+        let drawn = geodns_proto::cookie::Secrets::single([7; 16]);
+        let bound = geodns::udp::bind(&context, &config, &answers, &slow, &drawn).unwrap();
         let threads = bound.into_iter().map(|worker| {
             runtime::thread::spawn_worker(&thread_name, None, move || worker.run()).unwrap()
         });

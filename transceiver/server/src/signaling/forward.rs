@@ -12,10 +12,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full, Limited};
-use hyper::header::{ALLOW, CONTENT_TYPE, ETAG, HeaderName, HeaderValue, IF_MATCH, RETRY_AFTER};
+use hyper::header::{
+    ALLOW, CONTENT_TYPE, ETAG, FORWARDED, HeaderName, HeaderValue, IF_MATCH, RETRY_AFTER,
+};
 use hyper::{Request, Response, StatusCode, Uri};
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
-use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::client::legacy::connect::dns::Name;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
@@ -25,7 +27,7 @@ use topology::Transceiver;
 
 use crate::signaling::problem::{ACCEPT_PATCH, Problem, Reply};
 use crate::signaling::route::Asked;
-use crate::signaling::{App, body};
+use crate::signaling::{App, body, candidates};
 
 /// Requests passed on at the same time, at most; one more is answered 503.
 pub(super) const FORWARDS_MAX: usize = 64;
@@ -48,7 +50,10 @@ const RESPONSE_HEADERS: [HeaderName; 5] = [CONTENT_TYPE, ETAG, ALLOW, RETRY_AFTE
 
 /// Dials the region's transceivers.
 #[derive(Debug)]
-pub(super) struct Peers(Client<HttpsConnector<HttpConnector<Directory>>, Full<Bytes>>);
+pub(super) struct Peers(Client);
+
+/// A client that dials nodes by name.
+pub(super) type Client = legacy::Client<HttpsConnector<HttpConnector<Directory>>, Full<Bytes>>;
 
 impl Peers {
     /// For these transceivers, with this identity.
@@ -58,29 +63,32 @@ impl Peers {
             .iter()
             .map(|node| (node.name.clone(), node.peer.ip()))
             .collect();
-        let mut tcp = HttpConnector::new_with_resolver(Directory(directory));
-        tcp.enforce_http(false);
-        tcp.set_nodelay(true);
-        tcp.set_connect_timeout(Some(CONNECT_TIMEOUT));
-        let https = HttpsConnectorBuilder::new()
-            .with_tls_config(tls)
-            .https_only()
-            .enable_http1()
-            .wrap_connector(tcp);
-        Self(
-            Client::builder(TokioExecutor::new())
-                .timer(TokioTimer::new())
-                .pool_timer(TokioTimer::new())
-                .pool_max_idle_per_host(IDLE_MAX)
-                .pool_idle_timeout(IDLE_TIMEOUT)
-                .build(https),
-        )
+        Self(client(directory, tls))
     }
+}
+
+/// A client for these nodes, with this identity.
+pub(super) fn client(directory: HashMap<String, IpAddr>, tls: ClientConfig) -> Client {
+    let mut tcp = HttpConnector::new_with_resolver(Directory(directory));
+    tcp.enforce_http(false);
+    tcp.set_nodelay(true);
+    tcp.set_connect_timeout(Some(CONNECT_TIMEOUT));
+    let https = HttpsConnectorBuilder::new()
+        .with_tls_config(tls)
+        .https_only()
+        .enable_http1()
+        .wrap_connector(tcp);
+    legacy::Client::builder(TokioExecutor::new())
+        .timer(TokioTimer::new())
+        .pool_timer(TokioTimer::new())
+        .pool_max_idle_per_host(IDLE_MAX)
+        .pool_idle_timeout(IDLE_TIMEOUT)
+        .build(https)
 }
 
 /// Node names to addresses: the topology instead of DNS.
 #[derive(Clone, Debug)]
-struct Directory(HashMap<String, IpAddr>);
+pub(super) struct Directory(HashMap<String, IpAddr>);
 
 impl tower::Service<Name> for Directory {
     type Response = std::option::IntoIter<SocketAddr>;
@@ -115,7 +123,7 @@ pub(super) async fn pass(
         .try_acquire()
         .map_err(|_| Problem::Unavailable("too many requests wait for other transceivers"))?;
     let body = body::read(asked.body, asked.settings.body_len_max()).await?;
-    let request = request(asked, owner, body)?;
+    let request = request(asked, owner, candidates::client(app, asked), body)?;
     let answering = exchange(&asked.settings.peers, request);
     let outcome = timeout(FORWARD_TIMEOUT, answering)
         .await
@@ -127,6 +135,7 @@ pub(super) async fn pass(
 fn request(
     asked: &Asked<'_>,
     owner: &Transceiver,
+    client: IpAddr,
     body: Bytes,
 ) -> Result<Request<Full<Bytes>>, Problem> {
     let path = asked
@@ -152,7 +161,19 @@ fn request(
     if let Ok(node) = HeaderValue::try_from(asked.settings.node.as_str()) {
         headers.insert(FIRSTHOP_FORWARDED, node);
     }
+    // RFC 7239 §4: in place of what the client or its proxy said.
+    if let Ok(client) = HeaderValue::try_from(forwarded_for(client)) {
+        headers.insert(FORWARDED, client);
+    }
     Ok(request)
+}
+
+/// RFC 7239 §6: IPv6 in brackets, quoted.
+fn forwarded_for(client: IpAddr) -> String {
+    match client {
+        IpAddr::V4(client) => format!("for={client}"),
+        IpAddr::V6(client) => format!("for=\"[{client}]\""),
+    }
 }
 
 async fn exchange(peers: &Peers, request: Request<Full<Bytes>>) -> Result<Reply, Problem> {

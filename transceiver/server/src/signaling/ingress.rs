@@ -4,6 +4,8 @@ use std::net::SocketAddr;
 
 use topology::{Pop, Topology};
 
+use crate::signaling::steering::Way;
+
 /// No PoP of this name serves the region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("no PoP of this name serves this region")]
@@ -23,37 +25,55 @@ pub fn select(
     let mut serving = topology.pops.iter().filter(|pop| serves(pop, region));
     if let Some(name) = wanted {
         let pop = serving.find(|pop| pop.name == name).ok_or(UnknownPop)?;
-        return Ok(addresses(pop));
+        return Ok(pop.advertised());
     }
     let pops_max = usize::from(topology.network.signaling.ingress_max);
+    let of_pops = serving.take(pops_max).flat_map(Pop::advertised);
+    Ok(once_each(
+        of_pops.chain(topology.network.vips.iter().copied()),
+    ))
+}
+
+/// The candidates that steering chose, in its order. What the topology does not have, or does not serve the region, is left out;
+/// `signaling.ingress_max` PoPs at most.
+#[must_use]
+pub(super) fn steered(topology: &Topology, region: &str, ways: &[Way]) -> Vec<SocketAddr> {
+    let mut pops_left = topology.network.signaling.ingress_max;
+    let addresses = ways.iter().flat_map(|way| match way {
+        Way::Vips => topology.network.vips.clone(),
+        Way::Pop(name) => {
+            let pop = topology.pop_named(name);
+            let pop = pop.filter(|pop| pops_left > 0 && serves(pop, region));
+            pops_left -= u8::from(pop.is_some());
+            pop.map(Pop::advertised).unwrap_or_default()
+        }
+    });
+    once_each(addresses)
+}
+
+/// The candidates when steering does not answer: what all PoPs share leads to the nearest without anybody's advice, so the VIPs
+/// come first.
+#[must_use]
+pub(super) fn unsteered(topology: &Topology, region: &str) -> Vec<SocketAddr> {
+    let pops = select(topology, region, None).unwrap_or_default();
+    once_each(topology.network.vips.iter().copied().chain(pops))
+}
+
+/// An address that moves between PoPs is one candidate.
+fn once_each(addresses: impl Iterator<Item = SocketAddr>) -> Vec<SocketAddr> {
     let mut chosen: Vec<SocketAddr> = Vec::new();
-    let of_pops = serving.take(pops_max).flat_map(addresses);
-    // An address that moves between PoPs is one candidate.
-    for address in of_pops.chain(topology.network.vips.iter().copied()) {
+    for address in addresses {
         if !chosen.contains(&address) {
             chosen.push(address);
         }
     }
-    Ok(chosen)
+    chosen
 }
 
 fn serves(pop: &Pop, region: &str) -> bool {
     pop.regions
         .as_ref()
         .is_none_or(|regions| regions.iter().any(|name| name == region))
-}
-
-/// The first address of each family, then the others, each part in topology order.
-fn addresses(pop: &Pop) -> Vec<SocketAddr> {
-    let first = |v4: bool| pop.ingress.iter().position(|addr| addr.is_ipv4() == v4);
-    let (v4, v6) = (first(true), first(false));
-    let leads = |index: usize| Some(index) == v4 || Some(index) == v6;
-    let indexed = || pop.ingress.iter().enumerate();
-    indexed()
-        .filter(|(index, _)| leads(*index))
-        .chain(indexed().filter(|(index, _)| !leads(*index)))
-        .map(|(_, addr)| *addr)
-        .collect()
 }
 
 #[cfg(test)]
@@ -125,6 +145,41 @@ mod tests {
             let expected = expected.map(|addrs| parse(&addrs));
             assert_eq!(select(&topology, region, wanted), expected, "{name}");
         }
+    }
+
+    #[test]
+    fn steered_and_not() {
+        let pop = |name: &str| Way::Pop(name.to_owned());
+        let (sin, fra) = (pop("sin"), pop("fra"));
+        let vip = ["198.51.100.1:3478"];
+        let topology = topology(2, &vip);
+        for (name, ways, expected) in [
+            (
+                "as it says",
+                &[sin.clone(), Way::Vips][..],
+                &["192.0.2.3:3478", vip[0]][..],
+            ),
+            (
+                "VIPs first",
+                &[Way::Vips, sin.clone()],
+                &[vip[0], "192.0.2.3:3478"],
+            ),
+            (
+                "nothing twice",
+                &[sin.clone(), sin.clone()],
+                &["192.0.2.3:3478"],
+            ),
+            ("another region's", &[pop("nyc"), Way::Vips], &[vip[0]]),
+            ("unknown", &[pop("lhr")], &[]),
+            ("nobody", &[], &[]),
+        ] {
+            assert_eq!(steered(&topology, "eu", ways), parse(expected), "{name}");
+        }
+        let bounded = steered(&topology, "eu", &[sin, fra, pop("ams")]);
+        assert_eq!(bounded.len(), 1 + 4, "two PoPs");
+        let without = unsteered(&topology, "eu");
+        assert_eq!(without.first(), parse(&vip).first());
+        assert_eq!(without.len(), 1 + 2 + 1);
     }
 
     fn parse(addrs: &[&str]) -> Vec<SocketAddr> {

@@ -5,6 +5,7 @@
 //! connection outlives [`LIFETIME_MAX`], whatever it does. Beyond the number of places a connection is told 503 and closed.
 
 use std::convert::Infallible;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,18 +14,21 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use runtime::proxy::v2;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::{sleep, timeout};
 
 use crate::signaling::App;
-use crate::signaling::route::{From, answer};
+use crate::signaling::route::{From, Origin, answer};
 
 /// Connections on one address at most.
 pub(super) const CONNECTIONS_MAX: usize = 1024;
 /// The head of a request has come by then; counted from the end of the last response.
 pub(super) const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
+/// A trusted proxy has said whom it speaks for by then.
+const PROXY_HEADER_TIMEOUT: Duration = Duration::from_secs(3);
 /// No connection is used longer.
 const LIFETIME_MAX: Duration = Duration::from_secs(300);
 /// What is in flight when a connection has to end may take as long.
@@ -49,7 +53,7 @@ pub(super) async fn serve(app: Arc<App>, listener: TcpListener, from: From, mut 
             _ = stop.wait_for(|stop| *stop) => return,
             accepted = listener.accept() => accepted,
         };
-        let Ok((stream, _)) = accepted else {
+        let Ok((stream, peer)) = accepted else {
             app.metrics.accept_failed.add(1);
             sleep(ACCEPT_PAUSE).await;
             continue;
@@ -60,34 +64,52 @@ pub(super) async fn serve(app: Arc<App>, listener: TcpListener, from: From, mut 
             let _ = stream.try_write(FULL);
             continue;
         };
-        let connection = connection(Arc::clone(&app), stream, from, stop.clone(), place);
+        let connection = connection(
+            Arc::clone(&app),
+            stream,
+            (from, peer.ip()),
+            stop.clone(),
+            place,
+        );
         tokio::spawn(connection);
     }
 }
 
 async fn connection(
     app: Arc<App>,
-    stream: TcpStream,
-    from: From,
+    mut stream: TcpStream,
+    (from, peer): (From, IpAddr),
     stop: Stop,
     _place: OwnedSemaphorePermit,
 ) {
     // Responses are one write each; nothing is gained by waiting for more.
     let _ = stream.set_nodelay(true);
+    let mut origin = Origin { peer, source: None };
     match from {
-        From::Client => http(app, stream, from, stop).await,
+        From::Client => {
+            if app.settings().proxies.sends_proxy_header(peer) {
+                match timeout(PROXY_HEADER_TIMEOUT, v2::read(&mut stream)).await {
+                    Ok(Ok(source)) => origin.source = source,
+                    Ok(Err(_)) | Err(_) => {
+                        app.metrics.proxy_headers_refused.add(1);
+                        return;
+                    }
+                }
+            }
+            http(app, stream, (from, origin), stop).await;
+        }
         From::Transceiver => {
             let settings = app.settings();
             let Some(stream) = settings.gate.accept(stream).await else {
                 app.metrics.peers_refused.add(1);
                 return;
             };
-            http(app, stream, from, stop).await;
+            http(app, stream, (from, origin), stop).await;
         }
     }
 }
 
-async fn http<S>(app: Arc<App>, stream: S, from: From, mut stop: Stop)
+async fn http<S>(app: Arc<App>, stream: S, from: (From, Origin), mut stop: Stop)
 where
     S: AsyncRead + AsyncWrite + Unpin + 'static,
 {

@@ -2,6 +2,7 @@
 
 use hyper::{Method, StatusCode};
 use runtime::metrics::{Counter, Registry};
+use runtime::proxy::FoundCounters;
 
 use crate::signaling::problem::{Problem, Reply};
 
@@ -21,6 +22,82 @@ pub(super) struct Metrics {
     pub(super) peers_refused: Counter,
     /// Failures of `accept`.
     pub(super) accept_failed: Counter,
+    /// Connections of trusted proxies without the PROXY header they should begin with.
+    pub(super) proxy_headers_refused: Counter,
+    /// Where clients' addresses were found.
+    pub(super) clients: FoundCounters,
+    /// Steering.
+    pub(super) steering: SteerMetrics,
+}
+
+/// What came of asking a GeoDNS node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum SteerOutcome {
+    /// It told.
+    Answered,
+    /// It said nothing in time.
+    Timeout,
+    /// No connection, or a broken one.
+    Unreachable,
+    /// It refused, or told nothing that can be read.
+    Refused,
+    /// None was asked: all were down.
+    Skipped,
+}
+
+/// Counters of steering.
+pub(super) struct SteerMetrics {
+    outcomes: [(SteerOutcome, Counter); 5],
+    /// Answers to clients in the order of steering.
+    pub(super) steered: Counter,
+    /// Answers to clients without it.
+    pub(super) unsteered: Counter,
+}
+
+impl SteerMetrics {
+    fn new(registry: &Registry) -> Self {
+        let outcome = |outcome, label| {
+            let help = "Questions to GeoDNS nodes by outcome; skipped: all were known to be down.";
+            let labels = [("outcome", label)];
+            (
+                outcome,
+                registry.counter(
+                    "transceiver.steering.questions",
+                    "{question}",
+                    help,
+                    &labels,
+                ),
+            )
+        };
+        let answers = |by| {
+            let help = "Answers to clients by what ordered their ingress list.";
+            registry.counter(
+                "transceiver.steering.answers",
+                "{response}",
+                help,
+                &[("by", by)],
+            )
+        };
+        Self {
+            outcomes: [
+                outcome(SteerOutcome::Answered, "answered"),
+                outcome(SteerOutcome::Timeout, "timeout"),
+                outcome(SteerOutcome::Unreachable, "unreachable"),
+                outcome(SteerOutcome::Refused, "refused"),
+                outcome(SteerOutcome::Skipped, "skipped"),
+            ],
+            steered: answers("steering"),
+            unsteered: answers("topology"),
+        }
+    }
+
+    /// Counts one.
+    pub(super) fn count(&self, outcome: SteerOutcome) {
+        let of = |(one, _): &&(SteerOutcome, Counter)| *one == outcome;
+        if let Some((_, counter)) = self.outcomes.iter().find(of) {
+            counter.add(1);
+        }
+    }
 }
 
 impl Metrics {
@@ -62,6 +139,14 @@ impl Metrics {
                 "Failures to accept a connection",
                 &[],
             ),
+            proxy_headers_refused: registry.counter(
+                "transceiver.whip.proxy_headers_refused",
+                "{connection}",
+                "Connections of trusted proxies that do not begin with a PROXY header",
+                &[],
+            ),
+            clients: FoundCounters::new(registry),
+            steering: SteerMetrics::new(registry),
         }
     }
 

@@ -11,9 +11,10 @@ use tokio::time::timeout;
 use wire::hint::Minute;
 
 use crate::engine::handle::{Created, OfferError};
+use crate::signaling::ingress::{self, UnknownPop};
 use crate::signaling::problem::{ACCEPT_PATCH, PATCH_TYPES, Problem, Reply, SDP};
 use crate::signaling::route::{Asked, media_type, wanted_pop};
-use crate::signaling::{App, ENGINE_TIMEOUT, body, ingress};
+use crate::signaling::{App, ENGINE_TIMEOUT, body, candidates};
 use crate::token::Token;
 
 /// Names a session for people: the transceiver and the public id there.
@@ -29,14 +30,19 @@ pub(super) async fn create(app: &App, asked: &mut Asked<'_>) -> Result<Reply, Pr
         return Err(Problem::OfferType);
     }
     let pop = wanted_pop(asked.head)?;
-    let ingress = ingress::select(settings.topology(), &settings.region, pop)
-        .map_err(|_| Problem::Bad("no PoP of this name serves this region"))?;
-    if ingress.is_empty() {
+    if ingress::select(settings.topology(), &settings.region, pop)
+        .map_err(|UnknownPop| Problem::Bad("no PoP of this name serves this region"))?
+        .is_empty()
+    {
         return Err(Problem::Unavailable("no PoP serves this region"));
     }
     room(app, asked)?;
     let offer = body::read(asked.body, settings.body_len_max()).await?;
     let offer = text(&offer)?;
+    // Last, because it asks somebody else.
+    let ingress = candidates::of(app, asked, pop)
+        .await
+        .map_err(|UnknownPop| Problem::Bad("no PoP of this name serves this region"))?;
     let created = timeout(ENGINE_TIMEOUT, app.engine.create(offer, ingress))
         .await
         .unwrap_or(Err(OfferError::Busy))

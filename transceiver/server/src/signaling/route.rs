@@ -8,6 +8,7 @@
 //!
 //! RFC 9725 §4.2 reserves all other methods of both: 405.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use http_body_util::Full;
@@ -43,8 +44,19 @@ pub(super) struct Asked<'a> {
     pub(super) body: &'a mut Incoming,
     /// Who sent it.
     pub(super) from: From,
+    /// Where its connection comes from.
+    pub(super) origin: Origin,
     /// The settings that hold for all of this request.
     pub(super) settings: &'a Settings,
+}
+
+/// Where a connection comes from.
+#[derive(Clone, Copy)]
+pub(super) struct Origin {
+    /// The other end.
+    pub(super) peer: IpAddr,
+    /// Whom a trusted proxy's PROXY header names.
+    pub(super) source: Option<IpAddr>,
 }
 
 enum Resource<'a> {
@@ -53,13 +65,18 @@ enum Resource<'a> {
 }
 
 /// Answers one request.
-pub(super) async fn answer(app: Arc<App>, from: From, request: Request<Incoming>) -> Reply {
+pub(super) async fn answer(
+    app: Arc<App>,
+    (from, origin): (From, Origin),
+    request: Request<Incoming>,
+) -> Reply {
     let settings = app.settings();
     let (head, mut body) = request.into_parts();
     let mut asked = Asked {
         head: &head,
         body: &mut body,
         from,
+        origin,
         settings: &settings,
     };
     let mut reply = match resource(asked.head.uri.path(), from) {

@@ -17,12 +17,13 @@ use hyper::{Method, Response, StatusCode};
 use tokio::time::timeout;
 
 use crate::engine::handle::{IceParameters, Precondition, SessionError, SessionKey};
+use crate::signaling::ingress::UnknownPop;
 use crate::signaling::offer::{sdp, set_etag, text, within_rate};
 use crate::signaling::precondition::{self, IfMatchError};
 use crate::signaling::problem::{Problem, Reply, SDP, SDPFRAG};
 use crate::signaling::route::{Asked, From, media_type, wanted_pop};
 use crate::signaling::sdpfrag::{self, Credentials, Fragment};
-use crate::signaling::{App, ENGINE_TIMEOUT, body, forward, ingress};
+use crate::signaling::{App, ENGINE_TIMEOUT, body, candidates, forward};
 use crate::token::Token;
 
 /// Changes or ends the session of a URL segment.
@@ -144,7 +145,7 @@ async fn trickle_or_restart(
                 app.engine.restart_ice(key, precondition, ufrag, pwd)
             })
             .await?;
-            Ok(restarted(asked, &ours, fragment.media))
+            Ok(restarted(app, asked, &ours, fragment.media).await)
         }
         (Err(problem), _) => Err(problem),
     }
@@ -152,12 +153,17 @@ async fn trickle_or_restart(
 
 /// RFC 9725 §4.3.3: our fragment and the entity tag of the restarted ICE session. The candidates are those of this moment, so
 /// a restart also leads a client away from a PoP that the topology has lost.
-fn restarted(asked: &Asked<'_>, ours: &IceParameters, media: Option<(&str, &str)>) -> Reply {
-    let settings = asked.settings;
+async fn restarted(
+    app: &App,
+    asked: &Asked<'_>,
+    ours: &IceParameters,
+    media: Option<(&str, &str)>,
+) -> Reply {
     let pop = wanted_pop(asked.head).ok().flatten();
-    let candidates = ingress::select(settings.topology(), &settings.region, pop)
-        .or_else(|_| ingress::select(settings.topology(), &settings.region, None))
-        .unwrap_or_default();
+    let candidates = match candidates::of(app, asked, pop).await {
+        Ok(candidates) => candidates,
+        Err(UnknownPop) => candidates::of(app, asked, None).await.unwrap_or_default(),
+    };
     let credentials = Credentials {
         ufrag: &ours.ufrag,
         pwd: &ours.pwd,

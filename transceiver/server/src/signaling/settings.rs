@@ -3,14 +3,17 @@
 use std::sync::Arc;
 
 use anyhow::Context as _;
+use runtime::control::Control;
 use runtime::node::Config;
 use runtime::peer_tls::{self, Gate};
+use runtime::proxy::TrustedProxies;
 use topology::{Signaling, Topology};
 use wire::Owner;
 use wire::hint::KeyRing;
 
 use crate::signaling::bearer::Verifier;
 use crate::signaling::forward::Peers;
+use crate::signaling::steering::Steering;
 
 /// Where the endpoint is when the topology's URL has no path.
 const DEFAULT_PATH: &str = "/whip";
@@ -32,6 +35,12 @@ pub(super) struct Settings {
     pub(super) gate: Gate,
     /// Reaches other transceivers.
     pub(super) peers: Peers,
+    /// Proxies whose word on the client's address counts.
+    pub(super) proxies: TrustedProxies,
+    /// Transceivers of the region, whose word counts too.
+    pub(super) transceivers: TrustedProxies,
+    /// Says which ingress a client gets; `None` when the topology has no GeoDNS nodes.
+    pub(super) steering: Option<Steering>,
 }
 
 impl Settings {
@@ -39,7 +48,7 @@ impl Settings {
     ///
     /// # Errors
     /// The node is not in the topology, or its certificates do not fit.
-    pub(super) fn new(node: &str, config: Arc<Config>) -> anyhow::Result<Self> {
+    pub(super) fn new(node: &str, config: Arc<Config>, control: &Control) -> anyhow::Result<Self> {
         let (region, transceiver) = config
             .topology
             .transceiver_named(node)
@@ -50,6 +59,7 @@ impl Settings {
             .with_context(|| format!("transceiver `{node}` lies outside its region's CIDR"))?;
         let credentials = &config.credentials;
         let nodes = &region.transceivers.nodes;
+        let tls = peer_tls::client(credentials)?;
         Ok(Self {
             node: node.to_owned(),
             region: region.name.clone(),
@@ -66,7 +76,10 @@ impl Settings {
                 credentials,
                 nodes.iter().map(|node| node.name.clone()).collect(),
             )?,
-            peers: Peers::new(nodes, peer_tls::client(credentials)?),
+            proxies: TrustedProxies::from(&config.topology.network.signaling),
+            transceivers: TrustedProxies::everybody(),
+            steering: Steering::new(&config.topology, &tls, control),
+            peers: Peers::new(nodes, tls),
             config,
         })
     }

@@ -1,0 +1,179 @@
+//! Why a client is sent where it is sent: one document for HTTP, the command line and DNS.
+//!
+//! It shows the client's /24 or /48, never its address.
+
+use std::net::IpAddr;
+
+use geodns_policy::databases::Databases;
+use geodns_policy::decision::{Choosable, Decision, Flip};
+use geodns_policy::facts::cut;
+use geodns_policy::{Request, RequestError};
+use runtime::clock;
+use serde::Serialize;
+
+use crate::world::{Grounds, World};
+
+/// Candidates of one kind that DNS names.
+const LINES_CANDIDATES_MAX: usize = 8;
+/// Things that would change the choice that DNS names.
+const LINES_FLIPS_MAX: usize = 4;
+
+/// A decision and what it rests on.
+#[derive(Clone, Debug, Serialize)]
+pub struct Explanation {
+    /// Which region and ingresses, and why.
+    #[serde(flatten)]
+    pub decision: Decision,
+    /// The network that DNS tells resolvers the answer holds for.
+    pub scope: ipnet::IpNet,
+    /// What is known of addresses, in order of trust.
+    pub databases: Vec<DatabaseShown>,
+    /// Since the state of the nodes was last read, in seconds; none: never.
+    pub state_age_s: Option<u64>,
+}
+
+/// A geolocation database.
+#[derive(Clone, Debug, Serialize)]
+pub struct DatabaseShown {
+    /// What it calls itself.
+    pub kind: String,
+    /// When it was built, in seconds since the Unix epoch.
+    pub built_unix_s: u64,
+    /// Days since then.
+    pub age_days: u64,
+}
+
+impl Explanation {
+    /// Explains at `unix_s`, `state_age_s` after the state of the nodes was read.
+    ///
+    /// # Errors
+    /// See [`RequestError`].
+    pub fn new(
+        grounds: &Grounds<'_>,
+        address: IpAddr,
+        (region, residency): (Option<&str>, Option<&str>),
+        unix_s: u64,
+        state_age_s: Option<u64>,
+    ) -> Result<Self, RequestError> {
+        let request = Request::new(&grounds.snapshot.plan, region, residency)?.explaining();
+        let address = address.to_canonical();
+        let decision = grounds.decide(address, &request);
+        let scope = grounds.scope(address, decision.shared);
+        Ok(Self {
+            scope: cut(address, scope, scope),
+            decision,
+            databases: databases(grounds.databases, unix_s),
+            state_age_s,
+        })
+    }
+
+    /// The same in lines for DNS, the most important first.
+    #[must_use]
+    pub fn lines(&self) -> Vec<String> {
+        let decision = &self.decision;
+        let facts = &decision.facts;
+        let or_unknown = |text: Option<String>| text.unwrap_or_else(|| "unknown".to_owned());
+        let mut lines = vec![
+            format!(
+                "region={} client={} scope={}",
+                decision.region, decision.prefix, self.scope
+            ),
+            format!(
+                "country={} asn={} shared={}",
+                or_unknown(facts.country.map(|country| country.code().to_owned())),
+                or_unknown(facts.asn.map(|asn| asn.to_string())),
+                decision.shared
+            ),
+        ];
+        let rules = decision.rules.iter();
+        lines.extend(rules.map(|said| format!("rule={} by={}", said.rule, word(&said.matched_by))));
+        lines.extend(candidates("region", &decision.regions));
+        lines.extend(candidates("ingress", &decision.ingresses));
+        let flips = decision.flips.iter().take(LINES_FLIPS_MAX);
+        lines.extend(flips.map(|flip| format!("flip {}", flip_text(flip))));
+        let age = self.databases.iter().map(|shown| shown.age_days).max();
+        lines.push(format!(
+            "database_age_days={} state_age_s={}",
+            or_unknown(age.map(|days| days.to_string())),
+            or_unknown(self.state_age_s.map(|age_s| age_s.to_string()))
+        ));
+        lines
+    }
+}
+
+/// Why the client at `address` is sent where it is sent by DNS, in lines.
+#[must_use]
+pub fn lines(world: &World, address: IpAddr) -> Vec<String> {
+    let age_s = |at| clock::now().saturating_duration_since(at).as_secs();
+    let age_s = world.heard_at.map(age_s);
+    Explanation::new(
+        &world.grounds(),
+        address,
+        (None, None),
+        clock::unix_s(),
+        age_s,
+    )
+    .map(|explanation| explanation.lines())
+    .unwrap_or_default()
+}
+
+/// Databases as they are shown.
+#[must_use]
+pub fn databases(databases: &Databases, unix_s: u64) -> Vec<DatabaseShown> {
+    let shown = databases.as_slice().iter().map(|database| {
+        let about = database.about();
+        DatabaseShown {
+            age_days: unix_s.saturating_sub(about.built_unix_s) / 86_400,
+            built_unix_s: about.built_unix_s,
+            kind: about.kind.clone(),
+        }
+    });
+    shown.collect()
+}
+
+fn candidates(kind: &str, list: &[Choosable]) -> Vec<String> {
+    let shown = list.iter().take(LINES_CANDIDATES_MAX).map(|candidate| {
+        let cost = candidate
+            .cost_ms
+            .map_or_else(|| "-".to_owned(), |ms| format!("{ms}ms"));
+        let lost = candidate.lost.as_ref().map_or_else(
+            || "chosen".to_owned(),
+            |lost| word(&serde_json::json!(lost).get("reason")),
+        );
+        format!(
+            "{kind}={} cost={cost} {} {lost}",
+            candidate.name,
+            word(&candidate.standing)
+        )
+    });
+    shown.collect()
+}
+
+/// What would change the choice, in words.
+#[must_use]
+pub fn flip_text(flip: &Flip) -> String {
+    match flip {
+        Flip::NotUsable { chosen, then } => format!("{chosen} not usable: {then}"),
+        Flip::Cost {
+            chosen,
+            then,
+            by_ms,
+        } => format!("{chosen} dearer by {by_ms} ms: {then}"),
+        Flip::Load {
+            chosen,
+            then,
+            at_percent,
+        } => format!("{chosen} at {at_percent} % of its capacity: {then}"),
+        Flip::WithoutRule { rule, then, .. } => format!("without rule {rule}: {then}"),
+        Flip::WithoutMeasured { then, .. } => format!("without measurements: {then}"),
+    }
+}
+
+/// A closed word of the policy, as JSON has it.
+fn word<T: Serialize>(value: &T) -> String {
+    match serde_json::to_value(value) {
+        Ok(serde_json::Value::String(text)) => text,
+        Ok(other) => other.to_string(),
+        Err(_) => String::new(),
+    }
+}
