@@ -29,7 +29,7 @@ pub enum Command {
     /// Make certificates and credentials directories
     #[command(subcommand)]
     Certs(CertsCommand),
-    /// Make and rotate hint keys
+    /// Make and rotate hint keys; make the key of the DNS zone
     #[command(subcommand)]
     Keys(KeysCommand),
     /// Check a topology file, print the format's schema
@@ -130,7 +130,7 @@ pub enum CertsCommand {
     },
 }
 
-/// Hint keys.
+/// Hint keys, and the keys of the DNS zone.
 #[derive(Debug, Subcommand)]
 pub enum KeysCommand {
     /// Make a key file with a current and a next key
@@ -140,6 +140,22 @@ pub enum KeysCommand {
         /// Replace an existing file
         #[arg(long)]
         force: bool,
+    },
+    /// Make a key that signs the DNS zone
+    Dnssec {
+        /// The file, `dnssec.pem` in the credentials directory of every GeoDNS node
+        file: PathBuf,
+        /// Replace an existing file
+        #[arg(long)]
+        force: bool,
+    },
+    /// Print the DS records that the parent of the DNS zone needs
+    Ds {
+        /// The file with the keys of the zone
+        file: PathBuf,
+        /// Topology that names the zone
+        #[arg(long)]
+        topology: PathBuf,
     },
     /// Move every key one role on and add a fresh next key
     #[command(long_about = ROTATE_HELP)]

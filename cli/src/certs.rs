@@ -181,7 +181,8 @@ impl NetworkValidity {
 }
 
 /// Makes the credentials of a whole network under `out`: an authority directory `out` itself, and `out/NODE` for each
-/// node with its certificate, one key file for all, and an admin token of its own.
+/// node with its certificate, one key file for all, and an admin token of its own; for GeoDNS
+/// nodes of a signed zone, the key of the zone.
 ///
 /// # Errors
 /// When a file exists and may not be replaced, or cannot be written.
@@ -201,6 +202,14 @@ pub fn write_network(
         let token = random::hex::<32>()? + "\n";
         files.push(NewFile::private(dir.join("admin.token"), token));
     }
+    // Every node signs with the same key: resolvers ask whichever they like.
+    if topology.dns.as_ref().is_some_and(|dns| dns.dnssec) {
+        let key = key_pem()?;
+        for node in &topology.geodns {
+            let file = credentials_dir(out, &node.name).join("dnssec.pem");
+            files.push(NewFile::private(file, key.clone()));
+        }
+    }
     write_set(&files, existing)
 }
 
@@ -219,6 +228,14 @@ fn params(validity: Validity, common_name: &str) -> CertificateParams {
         .distinguished_name
         .push(DnType::CommonName, common_name);
     params
+}
+
+/// A fresh ECDSA P-256 key in PKCS#8, PEM: what the DNS zone is signed with.
+///
+/// # Errors
+/// When no key can be made.
+pub fn key_pem() -> anyhow::Result<String> {
+    Ok(KeyPair::generate()?.serialize_pem())
 }
 
 /// The names a topology allows.

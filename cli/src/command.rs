@@ -126,6 +126,14 @@ fn make_keys(command: KeysCommand) -> Result<(), Failure> {
         KeysCommand::New { file, force } => {
             keys::write_new(&file, existing(force)).map_err(refused)
         }
+        KeysCommand::Dnssec { file, force } => {
+            keys::write_dnssec(&file, existing(force)).map_err(refused)
+        }
+        KeysCommand::Ds { file, topology } => {
+            let topology = load_topology(&topology)?;
+            let records = keys::ds(&file, &topology).map_err(refused)?;
+            say(&records.join("\n"))
+        }
         KeysCommand::Rotate { file } => match keys::rotate(&file).map_err(refused)? {
             Rotation::Rotated { current, next } => say(&format!(
                 "Key {current} is current, key {next} is next. Copy {} to every node; \

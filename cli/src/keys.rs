@@ -1,4 +1,5 @@
-//! Hint key files (`hint.keys`): making and rotating them. What the lines mean is `wire::hint::KeyRing`'s.
+//! Hint key files (`hint.keys`): making and rotating them, and the key of the DNS zone. What the lines mean is
+//! `wire::hint::KeyRing`'s.
 //!
 //! ```text
 //!              previous   current   next        opens with: all three
@@ -10,9 +11,13 @@
 use std::path::Path;
 
 use anyhow::{Context, bail};
+use ring::rand::SystemRandom;
+use runtime::credentials::{PrivateKey, dnssec_keys};
 use runtime::files::read_text;
+use topology::Topology;
 use wire::hint::KeyRing;
 
+use crate::certs::key_pem;
 use crate::files::{Existing, NewFile, write_set};
 use crate::random;
 
@@ -83,6 +88,34 @@ pub fn fresh() -> anyhow::Result<String> {
 /// When it exists and may not be replaced, or cannot be written.
 pub fn write_new(file: &Path, existing: Existing) -> anyhow::Result<()> {
     write_set(&[NewFile::private(file.to_owned(), fresh()?)], existing)
+}
+
+/// Writes a fresh key of the DNS zone.
+///
+/// # Errors
+/// When the file exists and may not be replaced, or cannot be written.
+pub fn write_dnssec(file: &Path, existing: Existing) -> anyhow::Result<()> {
+    write_set(&[NewFile::private(file.to_owned(), key_pem()?)], existing)
+}
+
+/// The DS records of the keys in `file`, as in the zone file of the parent.
+///
+/// # Errors
+/// When the file has no keys of the kind that signs, or the topology no zone.
+pub fn ds(file: &Path, topology: &Topology) -> anyhow::Result<Vec<String>> {
+    let dns = topology.dns.as_ref().context("the topology has no `dns`")?;
+    let zone = geodns_proto::Name::parse(&dns.zone)?;
+    let text = read_text(file, KEY_FILE_BYTES_MAX)
+        .with_context(|| format!("reading {}", file.display()))?;
+    let keys = zone_keys(&text).with_context(|| format!("reading {}", file.display()))?;
+    Ok(keys.ds_texts(&zone))
+}
+
+fn zone_keys(pem: &str) -> anyhow::Result<geodns_proto::Keys> {
+    let list = dnssec_keys(pem.as_bytes())?;
+    let der: Vec<_> = list.iter().map(PrivateKey::der).collect();
+    let der = der.iter().map(|key| key.secret_der());
+    Ok(geodns_proto::Keys::from_pkcs8(der, &SystemRandom::new())?)
 }
 
 /// Rotates a key file in place.
@@ -221,6 +254,27 @@ mod tests {
             assert_eq!(old.open(new.seal(HINT, [1; 3]).as_bytes()), Ok(HINT));
             text = later;
         }
+    }
+
+    #[test]
+    fn a_key_of_the_zone_has_a_ds_record() {
+        let dir = crate::tempdir::TempDir::create().unwrap();
+        let file = dir.path().join("dnssec.pem");
+        write_dnssec(&file, Existing::Keep).unwrap();
+        let world = include_str!("../../topology/samples/world.yaml");
+        let mut world = topology::load(world, "world.yaml").unwrap();
+        let records = ds(&file, &world).unwrap();
+        let [record] = records.as_slice() else {
+            panic!("{records:?}");
+        };
+        let words: Vec<_> = record.split(' ').collect();
+        assert_eq!(words[..3], ["rtc.example.com.", "IN", "DS"]);
+        assert_eq!((words[4], words[5], words[6].len()), ("13", "2", 64));
+        assert!(write_dnssec(&file, Existing::Keep).is_err());
+        std::fs::write(&file, fresh().unwrap()).unwrap();
+        assert!(ds(&file, &world).is_err(), "hint keys");
+        world.dns = None;
+        assert!(ds(&file, &world).is_err());
     }
 
     #[test]

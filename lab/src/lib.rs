@@ -9,6 +9,7 @@
 pub mod bench;
 pub mod clients;
 pub mod delay;
+pub mod dns;
 pub mod fake_transceiver;
 pub mod freeze;
 pub mod http;

@@ -249,7 +249,7 @@ impl Credentials {
             .and_then(|text| text.map(|text| text_secret(&text)).transpose())
             .map_err(at(COOKIE_KEYS))?;
         let dnssec_keys = read_optional(dir, DNSSEC_KEYS)
-            .and_then(|pem| pem.map(|pem| private_keys(&pem)).transpose())
+            .and_then(|pem| pem.map(|pem| dnssec_keys(&pem)).transpose())
             .map_err(at(DNSSEC_KEYS))?;
         let public = public(dir)?;
         let ca: Arc<[_]> = ca.into();
@@ -338,7 +338,11 @@ fn private_key(pem: &[u8]) -> Result<PrivateKeyDer<'static>, Problem> {
     })
 }
 
-fn private_keys(pem: &[u8]) -> Result<Vec<PrivateKey>, Problem> {
+/// The private keys of a text in PEM, at least one.
+///
+/// # Errors
+/// See [`Problem`].
+pub fn dnssec_keys(pem: &[u8]) -> Result<Vec<PrivateKey>, Problem> {
     let keys: Vec<_> = PrivateKeyDer::pem_slice_iter(pem)
         .map(|key| key.map(|key| PrivateKey(Arc::new(key))))
         .collect::<Result<_, _>>()

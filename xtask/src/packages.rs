@@ -33,6 +33,10 @@ pub(crate) const END_TO_END: &[Wanted] = &[
     ("/usr/sbin/gdnsd", "gdnsd"),
     ("/usr/sbin/knotd", "knot"),
     ("/usr/share/doc/knot-module-geoip", "knot-module-geoip"),
+    ("/usr/bin/kdig", "knot-dnsutils"),
+    ("/usr/bin/dig", "bind9-dnsutils"),
+    ("/usr/bin/delv", "bind9-dnsutils"),
+    ("/usr/bin/zonemaster-cli", "zonemaster-cli"),
 ];
 
 /// Installs those of `wanted` that are missing. Needs root only then.
