@@ -123,7 +123,12 @@ fn change_everything(
         change(network)?;
         let to = super::ours::address(network)?;
         wait::until_true(what, SHOWN_MAX, || region_of_brazil(to) == Some(expected))?;
-        let shown_after_ms = u64::try_from((clock::now() - start).as_millis())?;
+        let shown = clock::now();
+        let shown_after_ms = u64::try_from((shown - start).as_millis())?;
+        // What a change does to answers shows for a while behind it.
+        wait::until_true("the load to go on", SHOWN_MAX, || {
+            clock::now() - shown >= HOLD
+        })?;
         changes.push(Change {
             what,
             shown_after_ms,
@@ -216,4 +221,5 @@ pub fn text(reload: &Reload) -> String {
 
 /// `registro.br`.
 const BRAZIL: [u8; 4] = [200, 160, 2, 0];
+const HOLD: Duration = Duration::from_millis(500);
 const SHOWN_MAX: Duration = Duration::from_secs(20);

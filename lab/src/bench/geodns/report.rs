@@ -52,7 +52,7 @@ pub struct Report {
     pub rows: Vec<Row>,
     /// What happened while files were replaced.
     pub reload: Option<Reload>,
-    /// Why servers are missing.
+    /// Why servers, or the reload, are missing.
     pub missing: Vec<String>,
 }
 
@@ -143,9 +143,14 @@ fn run_in(dir: &std::path::Path, options: &Options) -> anyhow::Result<Report> {
     if let Some(rate) = options.reload_rate
         && report.row(Server::Ours).is_some()
     {
-        let reload = reload::run(rate, dir)?;
-        report.reload_lost = Some(reload.lost);
-        report.reload = Some(reload);
+        match reload::run(rate, dir) {
+            Ok(reload) => {
+                report.reload_lost = Some(reload.lost);
+                report.reload = Some(reload);
+            }
+            // What was measured before is not lost with it.
+            Err(error) => report.missing.push(format!("reload: {error:#}")),
+        }
     }
     Ok(report)
 }

@@ -9,10 +9,11 @@
 //! ```
 
 use std::fs;
-use std::net::{SocketAddr, UdpSocket};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use anyhow::bail;
 use serde::Serialize;
 
 use super::answer;
@@ -21,7 +22,7 @@ use super::load::Check;
 use super::map::{self, PLACES};
 use super::ours;
 use super::query::{A, NAME, Query, ZONE};
-use crate::bench::peers::program::{Missing, Process, debian, free_port, work_dir};
+use crate::bench::peers::program::{Missing, Process, debian, work_dir};
 use crate::bench::processor;
 use crate::bench::world::PATH;
 use crate::net::{Network, programs_dir};
@@ -187,7 +188,7 @@ impl std::fmt::Debug for Running {
 
 /// This program again.
 fn own(what: &str, database: &Database) -> anyhow::Result<Running> {
-    let (dir, address) = (work_dir(what)?, free_port()?);
+    let (dir, address) = (work_dir(what)?, free_address()?);
     let process = Process::start(&program("lab")?, &dir, |command| {
         command
             .args(["bench", "name-server", what])
@@ -201,7 +202,7 @@ fn own(what: &str, database: &Database) -> anyhow::Result<Running> {
 }
 
 fn gdnsd(database: &Database) -> anyhow::Result<Running> {
-    let (dir, address) = (work_dir("gdnsd")?, free_port()?);
+    let (dir, address) = (work_dir("gdnsd")?, free_address()?);
     for inner in ["zones", "run", "state"] {
         fs::create_dir_all(dir.join(inner))?;
     }
@@ -241,7 +242,7 @@ plugins => {{ geoip => {{
 }
 
 fn knot(database: &Database) -> anyhow::Result<Running> {
-    let (dir, address) = (work_dir("knot")?, free_port()?);
+    let (dir, address) = (work_dir("knot")?, free_address()?);
     fs::create_dir_all(dir.join("db"))?;
     fs::write(dir.join("geo.conf"), map::knot(NAME))?;
     let [nowhere, ..] = PLACES;
@@ -299,6 +300,17 @@ fn zone(more: &str) -> String {
     )
 }
 
+/// An address of loopback whose port nobody has, for UDP or for TCP.
+fn free_address() -> anyhow::Result<SocketAddr> {
+    for _ in 0..FREE_TRIES {
+        let address = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?;
+        if TcpListener::bind(address).is_ok() {
+            return Ok(address);
+        }
+    }
+    bail!("no port is free for both UDP and TCP")
+}
+
 /// The name below the zone.
 fn label() -> &'static str {
     NAME.split('.').next().unwrap_or(NAME)
@@ -316,4 +328,5 @@ fn program(name: &str) -> Result<PathBuf, Missing> {
 const GDNSD: &str = "/usr/sbin/gdnsd";
 const KNOT: &str = "/usr/sbin/knotd";
 const KNOT_GEOIP: &str = "/usr/share/doc/knot-module-geoip";
+const FREE_TRIES: usize = 16;
 const START_MAX: Duration = Duration::from_secs(30);

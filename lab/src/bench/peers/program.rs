@@ -72,7 +72,7 @@ pub(crate) fn work_dir(name: &str) -> anyhow::Result<PathBuf> {
 }
 
 /// A UDP port of loopback that nobody has.
-pub(crate) fn free_port() -> anyhow::Result<SocketAddr> {
+pub(super) fn free_port() -> anyhow::Result<SocketAddr> {
     let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).context("looking for a free port")?;
     Ok(socket.local_addr()?)
 }
