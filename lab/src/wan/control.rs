@@ -64,7 +64,7 @@ impl Order {
     /// Reads a line.
     ///
     /// # Errors
-    /// See [`OrderError`].
+    /// No such order, or not as it must be written; the text says which.
     pub fn parse(line: &str) -> Result<Self, OrderError> {
         let words: Vec<&str> = line.split_whitespace().collect();
         let order = match words.as_slice() {

@@ -247,7 +247,7 @@ impl Emulator {
         }
     }
 
-    /// Sends what is due, [`BURST_MAX`] packets at most; `send` says whether the device of that number took it. Returns how many.
+    /// Sends what is due, a burst of packets at most; `send` says whether the device of that number took it. Returns how many.
     pub fn deliver(&mut self, now: Duration, mut send: impl FnMut(usize, &[u8]) -> bool) -> usize {
         let mut sent = 0;
         while sent < BURST_MAX
