@@ -97,6 +97,8 @@ pub(crate) struct Keeper {
     compiled: Compiled,
     live: Arc<Live>,
     signed: Signed,
+    /// The day it was last tried to sign for: one that cannot be signed is tried once.
+    tried: Validity,
     states: Arc<ArcSwap<States>>,
     states_seen: Arc<States>,
     choices_due: Instant,
@@ -158,6 +160,7 @@ impl Keeper {
             compiled,
             live,
             signed,
+            tried: Validity::at(clock::unix_s()),
             states_seen: Arc::default(),
             choices_due: now,
         };
@@ -199,21 +202,25 @@ impl Keeper {
 
     fn follow_config(&mut self) {
         let unix_s = clock::unix_s();
+        let validity = Validity::at(unix_s);
         let is_signed_of_old =
-            self.site.keys.is_some() && self.site.validity != Validity::at(unix_s);
+            self.site.keys.is_some() && self.site.validity != validity && self.tried != validity;
         let is_new = self.config.generation() != self.using.generation;
         if !is_new && !is_signed_of_old {
             return;
         }
+        self.tried = validity;
         self.using = self.config.load();
         match Site::new(&self.using, unix_s) {
             Ok(site) => {
                 self.site = Arc::new(site);
-                // Places in the old plan mean nothing in the new one.
-                self.measured = Arc::default();
-                self.memory = Memory::default();
-                self.medians_due = clock::now();
                 self.stale = true;
+                if is_new {
+                    // Places in the old plan mean nothing in the new one.
+                    self.measured = Arc::default();
+                    self.memory = Memory::default();
+                    self.medians_due = clock::now();
+                }
             }
             Err(error) => {
                 let error = format!("{error:#}");
