@@ -1,9 +1,10 @@
 //! The command line. What it means is in `command` and below.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 use clap::{Args as ClapArgs, Parser, Subcommand};
+use geodns::GeoDnsArgs;
 use runtime::args::NodeArgs;
 
 use crate::certs::{CA_DAYS, NODE_DAYS};
@@ -35,6 +36,9 @@ pub enum Command {
     /// Check a topology file, print the format's schema
     #[command(subcommand)]
     Topo(TopoCommand),
+    /// Say why something is as it is
+    #[command(subcommand)]
+    Explain(ExplainCommand),
 }
 
 /// Arguments of `up`.
@@ -63,6 +67,53 @@ pub enum NodeCommand {
     CoreRelay(NodeRun),
     /// A transceiver
     Transceiver(NodeRun),
+    /// A GeoDNS node
+    #[command(name = "geodns")]
+    GeoDns(GeoDnsRun),
+}
+
+/// Arguments of `node geodns`.
+#[derive(Debug, ClapArgs)]
+pub struct GeoDnsRun {
+    /// Those of the program.
+    #[command(flatten)]
+    pub geodns: GeoDnsArgs,
+    /// As for the other nodes.
+    #[arg(long, value_name = "PID", hide = true)]
+    pub die_with: Option<i32>,
+}
+
+/// What can be explained.
+#[derive(Debug, Subcommand)]
+pub enum ExplainCommand {
+    /// Which region and PoPs a client gets, and why
+    Steer(ExplainSteer),
+}
+
+/// Arguments of `explain steer`.
+#[derive(Debug, ClapArgs)]
+pub struct ExplainSteer {
+    /// Address of the client
+    #[arg(long, value_name = "ADDRESS")]
+    pub client: IpAddr,
+    /// Admin address of a running GeoDNS node (http://...), or a file with what its /state said; else all nodes are well and idle
+    #[arg(long, value_name = "URL|FILE")]
+    pub at: Option<String>,
+    /// The topology file, unless a running node is asked
+    #[arg(long, value_name = "FILE")]
+    pub topology: Option<PathBuf>,
+    /// Geolocation database, as of `geodns`
+    #[arg(long = "geo-db", value_name = "FILE")]
+    pub geo_db: Vec<PathBuf>,
+    /// Region that is fixed
+    #[arg(long, value_name = "NAME")]
+    pub region: Option<String>,
+    /// Residency that is demanded
+    #[arg(long, value_name = "NAME")]
+    pub residency: Option<String>,
+    /// Print the whole explanation as JSON
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// Arguments of `node KIND`.

@@ -8,8 +8,12 @@ use anyhow::Context;
 use runtime::files::read_text;
 use topology::Topology;
 
-use crate::args::{Args, CertsCommand, Command, KeysCommand, NodeCommand, NodeRun, TopoCommand};
+use crate::args::{
+    Args, CertsCommand, Command, ExplainCommand, GeoDnsRun, KeysCommand, NodeCommand, NodeRun,
+    TopoCommand,
+};
 use crate::certs::{self, Authority, NetworkValidity, Validity};
+use crate::explain;
 use crate::files::{Existing, write_set};
 use crate::keys::{self, Rotation};
 use crate::up;
@@ -44,6 +48,7 @@ pub fn run(args: Args) -> ExitCode {
         Command::Certs(command) => make_certs(command),
         Command::Keys(command) => make_keys(command),
         Command::Topo(command) => topo(command),
+        Command::Explain(ExplainCommand::Steer(args)) => explain::steer(&args),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -63,15 +68,20 @@ fn run_node(node: NodeCommand) -> ExitCode {
         NodeCommand::Pop(run) => (Kind::Pop, run),
         NodeCommand::CoreRelay(run) => (Kind::CoreRelay, run),
         NodeCommand::Transceiver(run) => (Kind::Transceiver, run),
+        NodeCommand::GeoDns(GeoDnsRun { geodns, die_with }) => {
+            return bound_to(die_with).unwrap_or_else(|| geodns::main_with(geodns));
+        }
     };
     let NodeRun { node, die_with } = run;
-    if let Some(parent) = die_with
-        && let Err(error) = up::die_with(parent)
-    {
-        complain(&format!("firsthop: {error:#}"));
-        return ExitCode::FAILURE;
-    }
-    runtime::node::main_with(kind.command(), kind.start(), node)
+    bound_to(die_with)
+        .unwrap_or_else(|| runtime::node::main_with(kind.command(), kind.start(), node))
+}
+
+/// How the program ends when it cannot be bound to the life of `parent`.
+fn bound_to(parent: Option<i32>) -> Option<ExitCode> {
+    let error = up::die_with(parent?).err()?;
+    complain(&format!("firsthop: {error:#}"));
+    Some(ExitCode::FAILURE)
 }
 
 fn make_certs(command: CertsCommand) -> Result<(), Failure> {
@@ -185,7 +195,7 @@ pub(crate) fn load_topology(file: &Path) -> Result<Topology, Failure> {
         .map_err(|errors| Failure::Refused(errors.to_string()))
 }
 
-fn refused(error: anyhow::Error) -> Failure {
+pub(crate) fn refused(error: anyhow::Error) -> Failure {
     Failure::Refused(format!("firsthop: {error:#}"))
 }
 

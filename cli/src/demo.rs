@@ -32,7 +32,7 @@ use runtime::control::Control;
 use runtime::http::{self, Limits};
 use topology::Topology;
 
-use self::upstream::Upstream;
+pub(crate) use self::upstream::Upstream;
 use crate::up::Orders;
 
 const PAGE: &str = include_str!("demo/index.html");

@@ -2,8 +2,8 @@
 //!
 //! ```text
 //! main --> args --> up      a network of in-process nodes or child processes, and the demo page
-//!                   node    one node: the same code as the programs pop, core-relay, transceiver
-//!                   certs   keys   topo
+//!                   node    one node: the same code as the programs pop, core-relay, transceiver, geodns
+//!                   certs   keys   topo   explain
 //! ```
 //!
 //! Invariants, stated as absences: nothing here is on a packet's way; no existing file is replaced without `--force`
@@ -15,6 +15,7 @@ pub mod args;
 pub mod certs;
 mod command;
 mod demo;
+mod explain;
 pub mod files;
 pub mod keys;
 mod random;

@@ -64,7 +64,7 @@ fn every_node_has_its_own_token_and_the_same_hint_keys() {
     let read =
         |node: &str, name: &str| fs::read_to_string(dir.path().join(node).join(name)).unwrap();
     let nodes: Vec<_> = topology.node_names().collect();
-    assert_eq!(nodes.len(), 10);
+    assert_eq!(nodes.len(), 11);
     let tokens: std::collections::BTreeSet<_> =
         nodes.iter().map(|node| read(node, "admin.token")).collect();
     assert_eq!(tokens.len(), nodes.len());

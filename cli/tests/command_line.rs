@@ -197,7 +197,7 @@ fn certificates_of_a_whole_network() {
     assert_eq!(code, 0);
     assert_eq!(
         text,
-        format!("Credentials of 10 nodes are in {out}. Keep ca.key.pem where no node runs.\n")
+        format!("Credentials of 11 nodes are in {out}. Keep ca.key.pem where no node runs.\n")
     );
     for name in [
         "ams/hint.keys",

@@ -17,7 +17,7 @@ use network::{Machine, Up, eventually};
 use rustix::process::Signal;
 
 /// Nodes of the built-in network.
-const NODES: usize = 10;
+const NODES: usize = 11;
 
 #[test]
 fn the_network_runs_in_one_process() {

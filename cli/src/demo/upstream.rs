@@ -21,7 +21,7 @@ const ANSWER_BYTES_MAX: usize = 4 << 20;
 const IDLE_MAX: usize = 0;
 
 /// See the module.
-pub(super) struct Upstream {
+pub(crate) struct Upstream {
     client: Client<HttpConnector, Full<Bytes>>,
 }
 
@@ -36,7 +36,7 @@ pub(super) enum NoAnswer {
 
 impl Upstream {
     /// No connection yet.
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let mut connector = HttpConnector::new();
         connector.set_nodelay(true);
         connector.set_connect_timeout(Some(ADMIN_TIMEOUT));
@@ -57,7 +57,7 @@ impl Upstream {
     }
 
     /// `GET` from a node's admin HTTP.
-    pub(super) async fn admin(&self, admin: SocketAddr, path: &str) -> Option<(StatusCode, Bytes)> {
+    pub(crate) async fn admin(&self, admin: SocketAddr, path: &str) -> Option<(StatusCode, Bytes)> {
         let request = Request::get(format!("http://{admin}{path}"))
             .body(Full::default())
             .ok()?;

@@ -8,6 +8,8 @@ use topology::Topology;
 /// What a node is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
+    /// A GeoDNS node.
+    GeoDns,
     /// A core relay.
     CoreRelay,
     /// A transceiver.
@@ -20,6 +22,7 @@ impl Kind {
     /// For people.
     pub(crate) const fn noun(self) -> &'static str {
         match self {
+            Self::GeoDns => "GeoDNS",
             Self::CoreRelay => "core relay",
             Self::Transceiver => "transceiver",
             Self::Pop => "PoP",
@@ -29,6 +32,7 @@ impl Kind {
     /// Its program, also as `firsthop node` has it.
     pub(crate) const fn command(self) -> &'static str {
         match self {
+            Self::GeoDns => "geodns",
             Self::CoreRelay => "core-relay",
             Self::Transceiver => "transceiver",
             Self::Pop => "pop",
@@ -38,6 +42,7 @@ impl Kind {
     /// What starts it.
     pub(crate) fn start(self) -> Start {
         match self {
+            Self::GeoDns => geodns::start,
             Self::CoreRelay => core_relay::start,
             Self::Transceiver => transceiver::start,
             Self::Pop => pop::start,
@@ -56,7 +61,7 @@ pub(crate) struct Node {
     pub(crate) admin: SocketAddr,
 }
 
-/// Every node, in the order to start them: a PoP's dials find somebody.
+/// Every node, in the order to start them: a PoP's dials, and a transceiver's questions, find somebody.
 pub(crate) fn nodes(topology: &Topology) -> Vec<Node> {
     let node = |kind, name: &str, admin| Node {
         kind,
@@ -64,6 +69,9 @@ pub(crate) fn nodes(topology: &Topology) -> Vec<Node> {
         admin,
     };
     let mut nodes = Vec::new();
+    for geodns in &topology.geodns {
+        nodes.push(node(Kind::GeoDns, &geodns.name, geodns.admin));
+    }
     for region in &topology.regions {
         for relay in &region.core_relays {
             nodes.push(node(Kind::CoreRelay, &relay.name, relay.admin));
@@ -136,7 +144,7 @@ mod tests {
     fn pops_start_last() {
         let topology = topology::load(LOCAL, "local.yaml").unwrap();
         let kinds: Vec<_> = nodes(&topology).iter().map(|node| node.kind).collect();
-        assert_eq!(kinds.len(), 10);
+        assert_eq!(kinds.len(), 11);
         assert!(kinds.is_sorted_by_key(|kind| *kind as u8));
     }
 }

@@ -120,6 +120,16 @@ fn needs(topology: &Topology) -> Vec<Need> {
         needs.push(need(backbone, Transport::Udp, by.clone()));
         needs.push(need(pop.admin, Transport::Tcp, by));
     }
+    for node in &topology.geodns {
+        let by = format!("GeoDNS {}", node.name);
+        for at in &node.dns {
+            needs.push(need(*at, Transport::Udp, by.clone()));
+        }
+        let tcp = node.dns.iter().chain(&node.dot).chain(&node.doh);
+        for at in tcp.chain([&node.steer, &node.admin]) {
+            needs.push(need(*at, Transport::Tcp, by.clone()));
+        }
+    }
     needs
 }
 

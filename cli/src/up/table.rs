@@ -36,7 +36,7 @@ pub(super) fn tell_death(node: Option<&Node>, death: &Death) -> io::Result<()> {
     let kind = node.map_or("node", |node| node.kind.noun());
     let hint = match node.map(|node| node.kind) {
         Some(Kind::Pop) => "; the page can restart it",
-        Some(Kind::CoreRelay | Kind::Transceiver) | None => "",
+        Some(Kind::CoreRelay | Kind::Transceiver | Kind::GeoDns) | None => "",
     };
     writeln!(
         io::stderr(),
@@ -79,6 +79,10 @@ fn whereabouts(topology: &Topology, node: &Node) -> String {
                 "{}:{} region {}",
                 one.address, region.transceivers.port, region.name
             )
+        }),
+        Kind::GeoDns => topology.geodns_named(&node.name).map(|geodns| {
+            let dns: Vec<_> = geodns.dns.iter().map(ToString::to_string).collect();
+            dns.join(" ")
         }),
     };
     found.unwrap_or_default()
@@ -130,7 +134,7 @@ mod tests {
         let plan = plan::nodes(&topology);
         let text = layout(&rows(&topology, &plan, |_| "threads".to_owned()));
         let lines: Vec<_> = text.lines().collect();
-        assert_eq!(lines.len(), 11);
+        assert_eq!(lines.len(), 12);
         assert_eq!(
             lines[0],
             "             NODE   WHERE                      ADMIN                   RUNS AS"

@@ -3,14 +3,21 @@
 //! It shows the client's /24 or /48, never its address.
 
 use std::net::IpAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
 
+use geodns_policy::compile::{MEMORY_LEN, compile};
 use geodns_policy::databases::Databases;
 use geodns_policy::decision::{Choosable, Decision, Flip};
 use geodns_policy::facts::cut;
-use geodns_policy::{Request, RequestError};
+use geodns_policy::{Condition, Live, Plan, Request, RequestError, Snapshot};
 use runtime::clock;
+use runtime::metrics::Registry;
 use serde::Serialize;
+use serde_json::Value;
+use topology::Topology;
 
+use crate::databases::Files;
 use crate::world::{Grounds, World};
 
 /// Candidates of one kind that DNS names.
@@ -101,6 +108,82 @@ impl Explanation {
     }
 }
 
+/// Explains from files, as a node with this topology and these databases would: all nodes are well and idle, or as `state` says, which
+/// is what the `/state` of a node said.
+///
+/// # Errors
+/// A database cannot be used, or what is asked for does not exist.
+pub fn offline(
+    topology: &Topology,
+    geo_db: &[PathBuf],
+    state: Option<&Value>,
+    address: IpAddr,
+    wanted: (Option<&str>, Option<&str>),
+    unix_s: u64,
+) -> anyhow::Result<Explanation> {
+    let databases = Files::open(geo_db, &Registry::new("geodns", "explain"))?.databases();
+    let mut snapshot = Snapshot::of(Plan::new(topology));
+    if let Some(state) = state {
+        snapshot.live = Arc::new(live_of(&snapshot.plan, state));
+    }
+    let compiled = compile(&snapshot, &databases, vec![0; MEMORY_LEN])?;
+    let grounds = Grounds {
+        snapshot: &snapshot,
+        databases: &databases,
+        tables: &compiled.tables,
+    };
+    Ok(Explanation::new(&grounds, address, wanted, unix_s, None)?)
+}
+
+/// What `/state` says of sites. What it does not say is as if all were well.
+fn live_of(plan: &Plan, state: &Value) -> Live {
+    let mut live = Live::well(plan);
+    let sites = |kind: &str| {
+        let list = state.get(kind).and_then(Value::as_array);
+        list.map_or(&[][..], Vec::as_slice)
+    };
+    let name = |site: &Value, key: &str| {
+        let name = site.get(key).and_then(Value::as_str);
+        name.unwrap_or_default().to_owned()
+    };
+    for site in sites("regions") {
+        if let Some(region) = plan.region_named(&name(site, "name")) {
+            live.set_region(region, condition(site));
+        }
+    }
+    for site in sites("pops") {
+        let Some(pop) = plan.pop_named(&name(site, "name")) else {
+            continue;
+        };
+        live.set_pop(pop, condition(site));
+        let ways = site.get("backbone").and_then(Value::as_array);
+        for way in ways.into_iter().flatten() {
+            let region = plan.region_named(&name(way, "region"));
+            let rtt_ms = way.get("rtt_ms").and_then(Value::as_u64);
+            if let (Some(region), Some(rtt_ms)) = (region, rtt_ms) {
+                let rtt_us = rtt_ms.saturating_mul(1_000);
+                live.set_backbone(pop, region, u32::try_from(rtt_us).unwrap_or(u32::MAX));
+            }
+        }
+    }
+    live
+}
+
+fn condition(site: &Value) -> Condition {
+    let of = |key: &str| {
+        site.get("condition")
+            .and_then(|condition| condition.get(key))
+    };
+    let well = Condition::default();
+    let flag = |key, otherwise| of(key).and_then(Value::as_bool).unwrap_or(otherwise);
+    let load = of("load_percent").and_then(Value::as_u64);
+    Condition {
+        healthy: flag("healthy", well.healthy),
+        draining: flag("draining", well.draining),
+        load_percent: load.map_or(0, |load| u16::try_from(load).unwrap_or(u16::MAX)),
+    }
+}
+
 /// Why the client at `address` is sent where it is sent by DNS, in lines.
 #[must_use]
 pub fn lines(world: &World, address: IpAddr) -> Vec<String> {
@@ -172,7 +255,7 @@ pub fn flip_text(flip: &Flip) -> String {
 /// A closed word of the policy, as JSON has it.
 fn word<T: Serialize>(value: &T) -> String {
     match serde_json::to_value(value) {
-        Ok(serde_json::Value::String(text)) => text,
+        Ok(Value::String(text)) => text,
         Ok(other) => other.to_string(),
         Err(_) => String::new(),
     }
