@@ -73,7 +73,11 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ("rtc", &["transceiver/server/src/peer", "lab/src/load"]),
     (
         "serde_yaml",
-        &["topology/src/load.rs", "geodns/policy/tests/cases.rs"],
+        &[
+            "topology/src/load.rs",
+            "geodns/policy/tests/cases.rs",
+            "lab/src/wan/plan.rs",
+        ],
     ),
     ("yaml_serde", &[]),
     ("saphyr_parser", &["topology/src/lines.rs"]),
