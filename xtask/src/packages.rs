@@ -18,6 +18,7 @@ pub(crate) const IN_PROCESS: &[Wanted] = &[
 /// servers of their own, with their own files and ports; the ones of the system stay as they are.
 pub(crate) const END_TO_END: &[Wanted] = &[
     ("/usr/bin/redis-server", "redis-server"),
+    ("/usr/bin/curl", "curl"),
     ("/usr/bin/chromium", "chromium"),
     ("/usr/bin/firefox-esr", "firefox-esr"),
     ("/usr/bin/setpriv", "util-linux"),
