@@ -7,6 +7,9 @@ use std::thread::{Builder, JoinHandle};
 
 use crate::sys;
 
+/// The least share of a processor there is (setpriority(2)).
+const NICE_LAST: i32 = 19;
+
 /// Low among those of real time (1 to 99): the kernel's own threads go first.
 const REAL_TIME_PRIORITY: i32 = 10;
 /// Longest thread name Linux keeps.
@@ -44,6 +47,13 @@ pub fn spawn_worker(
 /// Not privileged.
 pub fn run_first() -> io::Result<()> {
     sys::process::run_first(REAL_TIME_PRIORITY)
+}
+
+/// Lets the calling thread run after others: for long work beside threads that answer packets. Without the right to it nothing changes.
+pub fn run_last() {
+    if let Err(error) = sys::process::run_last(NICE_LAST) {
+        tracing::warn!(%error, "background work runs beside packets as an equal");
+    }
 }
 
 fn prepare(name: &str, pin: Option<usize>) {

@@ -39,6 +39,15 @@ pub(crate) fn pin_to(processor: usize) -> io::Result<()> {
     }
 }
 
+/// Gives the calling thread this nice value, -20..=19.
+pub(crate) fn run_last(nice: i32) -> io::Result<()> {
+    // SAFETY: no memory is involved; 0 names the calling thread (setpriority(2): nice values are per thread on Linux).
+    match unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, nice) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
 /// Timers of this thread fire as late as the hardware makes them, not the 50 us later the kernel allows itself.
 pub(crate) fn finest_timer_slack() -> io::Result<()> {
     let one: libc::c_ulong = 1;

@@ -10,8 +10,10 @@ use geodns_policy::compile::{CompileError, MEMORY_LEN, compile};
 use geodns_policy::databases::Databases;
 use geodns_policy::{Measured, Ranking, Snapshot};
 use runtime::clock;
+use runtime::memory;
 use runtime::node::Config;
 use runtime::poll::Waker;
+use runtime::thread::run_last;
 
 use super::site::Site;
 use crate::world::Map;
@@ -57,6 +59,7 @@ impl Compiler {
         thread::Builder::new()
             .name("compiler".to_owned())
             .spawn(move || {
+                run_last();
                 for job in inbox {
                     if tell.send(run(job)).is_err() {
                         return;
@@ -106,7 +109,7 @@ pub(super) fn run(job: Job) -> Done {
         measured: Arc::clone(&job.measured),
         ..Snapshot::of((*job.site.plan).clone())
     };
-    let compiled = compile(&snapshot, &job.databases, vec![0; MEMORY_LEN]);
+    let compiled = compile(&snapshot, &job.databases, memory::zeros(MEMORY_LEN));
     let result = compiled.map(|compiled| Compiled {
         map: Arc::new(Map {
             tables: compiled.tables,
