@@ -1,4 +1,4 @@
-//! Policies, one file each. Those that find evidence are asked in the order of [`Evidence`]; those that order, filter and share
+//! Policies, one file each. Those that find evidence are asked in the order of [`Evidence`](crate::rank::Evidence); those that order, filter and share
 //! candidates are joined in `rank.rs` and `select.rs`.
 
 pub mod asn;
