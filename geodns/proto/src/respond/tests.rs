@@ -1,5 +1,8 @@
 //! Questions on the sample network, asked as bytes; answers are read by hickory-proto.
 
+mod client_subnet;
+mod limits;
+
 use hickory_proto::op::{Message, ResponseCode};
 use hickory_proto::rr::RecordType;
 use hickory_proto::rr::rdata::opt::{EdnsCode, EdnsOption};
@@ -274,100 +277,6 @@ fn letters_come_back_as_they_were_sent_and_flags_as_they_must() {
     assert_eq!(owner, "RTC.example.COM.");
 }
 
-/// What gdnsd 3.8.1 does, and Knot, PowerDNS and hickory-proto in part do not.
-#[test]
-fn client_subnets_are_taken_strictly() {
-    let served = unsigned();
-    let malformed = [
-        ("0001 18 18 080808", "scope in a query"),
-        (
-            "0001 18 00 08080808",
-            "address longer than the prefix needs",
-        ),
-        ("0001 18 00 0808", "address too short"),
-        ("0001 17 00 080809", "bits beyond the prefix"),
-        ("0001 21 00 0808080808", "prefix longer than an address"),
-        ("0000 00 00", "family 0"),
-        ("0003 18 00 080808", "family 3"),
-        ("0001", "half an option"),
-        ("", "nothing"),
-    ];
-    for (data, why) in malformed {
-        let (bytes, message) = answered(&served, &ask(STEERED, A).ecs(data));
-        assert_eq!(code(&message), ResponseCode::FormErr, "{why}");
-        assert_eq!(bytes[2], 0x81, "{why}: not authoritative");
-        assert!(
-            message.answers.is_empty() && scope(&message).is_none(),
-            "{why}"
-        );
-        assert!(message.edns.is_some(), "{why}");
-        assert_eq!(message.queries.len(), 1, "{why}");
-    }
-    // List 8 % 4, scope 8 + 8 % 17.
-    let taken = [
-        ("0001 18 00 080808", "192.0.2.131", 16),
-        ("0001 20 00 08080808", "192.0.2.131", 16),
-        ("0001 01 00 80", "192.0.2.131", 17),
-        ("0001 10 00 0901", "192.0.2.132", 17),
-        // List 3 shares by slot; the second byte is the slot.
-        ("0001 18 00 030100", "192.0.2.131", 20),
-        ("0001 18 00 030200", "192.0.2.133", 20),
-        ("0002 38 00 20010db8000000", "192.0.2.132", 17),
-        ("0002 38 00 2a000001000200", "192.0.2.133", 16),
-        // The client wants not to be known: the resolver's address counts, the scope is 0.
-        ("0001 00 00", "192.0.2.132", 0),
-        ("0002 00 00", "192.0.2.132", 0),
-    ];
-    for (data, address, expected) in taken {
-        let (bytes, message) = answered(&served, &ask(STEERED, A).ecs(data));
-        assert_eq!(addresses(&message), [address], "{data}");
-        assert_eq!(scope(&message), Some(expected), "{data}");
-        let mut echoed = hex(data);
-        echoed[3] = expected;
-        assert!(bytes.ends_with(&option(8, &echoed)), "{data}");
-    }
-}
-
-#[test]
-fn without_a_client_subnet_the_resolver_counts_and_none_is_told() {
-    let served = unsigned();
-    for ask in [ask(STEERED, A), ask(STEERED, A).opt(&[])] {
-        let (_, message) = answered(&served, &ask);
-        assert_eq!(addresses(&message), ["192.0.2.132"]);
-        assert_eq!(scope(&message), None);
-    }
-}
-
-#[test]
-fn the_last_of_two_client_subnets_counts() {
-    let served = unsigned();
-    let two = ask(STEERED, A)
-        .ecs("0001 18 00 080808")
-        .ecs("0001 18 00 010101");
-    let (_, message) = answered(&served, &two);
-    assert_eq!(addresses(&message), ["192.0.2.132"]);
-    assert_eq!(scope(&message), Some(9));
-    let (_, message) = answered(&served, &two.ecs("0001 18 01 010101"));
-    assert_eq!(code(&message), ResponseCode::FormErr);
-}
-
-#[test]
-fn what_does_not_depend_on_the_client_has_scope_0() {
-    let served = unsigned();
-    for name in [
-        "eu.signaling.rtc.example.com",
-        "nothing.rtc.example.com",
-        "ingress.rtc.example.com",
-        "example.com",
-    ] {
-        let (bytes, message) = answered(&served, &ask(name, A).ecs("0001 18 00 080808"));
-        assert_eq!(scope(&message), Some(0), "{name}");
-        assert!(bytes.ends_with(&hex("0001 18 00 080808")), "{name}");
-    }
-    let (_, message) = answered(&served, &ask(STEERED, 16).ecs("0001 18 00 080808"));
-    assert_eq!(scope(&message), Some(0), "no text for anybody");
-}
-
 #[test]
 fn another_version_of_edns_is_badvers_whatever_its_options() {
     let served = unsigned();
@@ -404,107 +313,6 @@ fn nsid_tells_the_name_of_the_node() {
     let mut responder = Responder::new(&long, Secrets::single([1; 16]), NO_LIMITS, 1);
     let bytes = send(&mut responder, &served, &asked.bytes(), source()).unwrap();
     assert!(bytes.ends_with(&option(3, &long.as_bytes()[..NSID_BYTES_MAX])));
-}
-
-#[test]
-fn cookies_come_back_and_a_right_one_is_kept() {
-    let served = unsigned();
-    let client = *b"clientck";
-    let ask_with = |cookie: &[u8]| ask(STEERED, A).cookie(cookie);
-    let (_, message) = answered(&served, &ask_with(&client));
-    let cookie = cookie_of(&message).unwrap();
-    assert_eq!((cookie.len(), &cookie[..8]), (24, &client[..]));
-    let (_, message) = answered(&served, &ask_with(&cookie));
-    assert_eq!(cookie_of(&message).unwrap(), cookie);
-    for wrong in [
-        [&client[..], &[0; 16]].concat(),
-        [&client[..], &[0; 8]].concat(),
-        [&client[..], &[1; 32]].concat(),
-    ] {
-        let (_, message) = answered(&served, &ask_with(&wrong));
-        assert_eq!(code(&message), ResponseCode::NoError);
-        assert_eq!(cookie_of(&message).unwrap(), cookie, "the right one");
-    }
-    for len in [0, 7, 9, 15, 41] {
-        let (_, message) = answered(&served, &ask_with(&vec![3; len]));
-        assert_eq!(code(&message), ResponseCode::FormErr, "{len} bytes");
-    }
-    // Options together, in any order, and the first of two cookies.
-    let all = ask(STEERED, A).cookie(&client).ecs("0001 18 00 080808");
-    let all = all.opt(&option(3, &[])).cookie(&[5; 8]);
-    let (_, message) = answered(&served, &all);
-    assert_eq!(cookie_of(&message).unwrap(), cookie);
-    assert_eq!(scope(&message), Some(16));
-}
-
-#[test]
-fn a_right_cookie_is_beyond_limits_and_others_are_truncated_or_dropped() {
-    let served = unsigned();
-    let limits = Limits {
-        responses_per_s: 4,
-        slip: 2,
-    };
-    let mut responder = responder(limits);
-    let plain = ask(STEERED, A).opt(&[]).bytes();
-    let mut seen = [0; 3];
-    for _ in 0..24 {
-        match send(&mut responder, &served, &plain, source()) {
-            Ok(answer) if answer[2] & 2 == 0 => seen[0] += 1,
-            Ok(answer) => {
-                seen[1] += 1;
-                assert_eq!(
-                    answer.len(),
-                    plain.len(),
-                    "a truncated answer is no longer than its query"
-                );
-            }
-            Err(verdict) => {
-                seen[2] += 1;
-                assert_eq!(verdict, Verdict::Drop(DropReason::RateLimited));
-            }
-        }
-    }
-    assert_eq!(seen, [4, 10, 10]);
-    assert_eq!(responder.counts().slipped, 10);
-    // Another class of answer, another prefix.
-    let other = ask("rtc.example.com", 6).bytes();
-    assert!(send(&mut responder, &served, &other, source()).is_ok());
-    let elsewhere = "1.0.1.9:53".parse().unwrap();
-    assert!(send(&mut responder, &served, &plain, elsewhere).is_ok());
-    // A client cookie alone is no proof; the cookie it is told is.
-    let mut cookie = b"clientck".to_vec();
-    let told = loop {
-        let query = ask(STEERED, A).cookie(&cookie).bytes();
-        if let Ok(answer) = send(&mut responder, &served, &query, source()) {
-            assert_ne!(answer[2] & 2, 0);
-            break Message::from_vec(&answer).unwrap();
-        }
-    };
-    cookie = cookie_of(&told).unwrap();
-    let query = ask(STEERED, A).cookie(&cookie).bytes();
-    for _ in 0..100 {
-        let answer = send(&mut responder, &served, &query, source()).unwrap();
-        assert_eq!(answer[2] & 2, 0);
-    }
-}
-
-#[test]
-fn missing_names_share_one_limit_and_so_do_queries_that_go_the_slow_way() {
-    let served = unsigned();
-    let limits = Limits {
-        responses_per_s: 5,
-        slip: 0,
-    };
-    let mut responder = responder(limits);
-    let mut sent = [0; 2];
-    for host in 0..20 {
-        let absent = ask(&format!("x{host}.rtc.example.com"), A).bytes();
-        sent[0] += usize::from(send(&mut responder, &served, &absent, source()).is_ok());
-        let transfer = ask("rtc.example.com", 252).bytes();
-        let verdict = send(&mut responder, &served, &transfer, source());
-        sent[1] += usize::from(verdict == Err(Verdict::Slow(SlowReason::MetaType)));
-    }
-    assert_eq!(sent, [5, 5]);
 }
 
 #[test]
