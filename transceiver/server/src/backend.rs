@@ -1,10 +1,12 @@
 //! The voice behind a session: what comes in as Opus and messages, and what goes back.
 //!
-//! A backend decides; it has no socket and no clock of its own. What it wants to send waits in a bounded [`Outbox`].
+//! A backend decides; it has no socket and no clock of its own: it is told the time, and says when it wants to be told again.
+//! What it wants to send waits in a bounded [`Outbox`].
 
 pub mod echo;
 
 use std::collections::VecDeque;
+use std::time::Instant;
 
 use bytes::Bytes;
 
@@ -85,9 +87,16 @@ impl Outbox {
 /// The voice of one session.
 pub trait Backend: Send {
     /// An Opus frame came from the client.
-    fn handle_audio(&mut self, frame: Frame, out: &mut Outbox);
+    fn handle_audio(&mut self, frame: Frame, now: Instant, out: &mut Outbox);
     /// A message came from the client.
-    fn handle_message(&mut self, message: Message, out: &mut Outbox);
+    fn handle_message(&mut self, message: Message, now: Instant, out: &mut Outbox);
     /// A data channel is open.
-    fn handle_channel_open(&mut self, channel: Channel, out: &mut Outbox);
+    fn handle_channel_open(&mut self, channel: Channel, now: Instant, out: &mut Outbox);
+    /// The clock reached what [`Self::poll_timeout`] said.
+    fn handle_timeout(&mut self, now: Instant, out: &mut Outbox);
+    /// When to call [`Self::handle_timeout`]; `None` for a voice that only answers.
+    fn poll_timeout(&self) -> Option<Instant>;
 }
+
+/// Makes the voice of a session that begins.
+pub type Voice = fn() -> Box<dyn Backend>;

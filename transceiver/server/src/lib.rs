@@ -22,14 +22,24 @@ use runtime::poll::Waker;
 use runtime::store;
 use runtime::thread::spawn_worker;
 
+use crate::backend::Voice;
+use crate::backend::echo::Echo;
 use crate::engine::{Board, Worker, handle};
 use crate::signaling::{Signaling, Sockets};
 
-/// Binds everything, then starts the engine, signaling and admin HTTP.
+/// Binds everything, then starts the engine, signaling and admin HTTP. Every voice is an echo.
+///
+/// # Errors
+/// See [`start_with`].
+pub fn start(context: NodeContext) -> anyhow::Result<Running> {
+    start_with(context, || Box::new(Echo))
+}
+
+/// The same with another voice behind each session.
 ///
 /// # Errors
 /// An address is taken or not ours, the certificates do not work, or the kernel gives no thread. Nothing is left behind.
-pub fn start(context: NodeContext) -> anyhow::Result<Running> {
+pub fn start_with(context: NodeContext, voice: Voice) -> anyhow::Result<Running> {
     let config = context.config.load();
     let (region, node) = config
         .topology
@@ -45,6 +55,7 @@ pub fn start(context: NodeContext) -> anyhow::Result<Running> {
         (region, node),
         (queue, waker),
         Arc::clone(&board),
+        voice,
     )?;
     let signaling = Signaling::new(
         &context,

@@ -18,6 +18,7 @@ use wire::record::{DatagramKind, Record, Records, open_datagram};
 use wire::sequence::ReceiptsBySender;
 use wire::{ClientAddr, Owner};
 
+use crate::backend::Voice;
 use crate::engine::egress::Egress;
 use crate::engine::handle::{EngineLoad, SessionKey};
 use crate::engine::live::Live;
@@ -53,6 +54,7 @@ pub(crate) struct Core {
     pub(crate) receipts: ReceiptsBySender<SocketAddr>,
     pub(crate) egress: Egress,
     pub(crate) factory: PeerFactory,
+    pub(crate) voice: Voice,
     pub(crate) random: Random,
     pub(crate) draining: bool,
     pub(crate) drops: Drops,
@@ -102,6 +104,7 @@ impl Core {
         topology: &Topology,
         keys: &Arc<KeyRing>,
         (region, node): (&Region, &Transceiver),
+        voice: Voice,
     ) -> anyhow::Result<Self> {
         let random = Random::new();
         let seed = |what| {
@@ -140,6 +143,7 @@ impl Core {
             receipts: ReceiptsBySender::new(),
             egress: Egress::new(owner, topology.network.link.datagram_len_max()),
             factory: PeerFactory::new()?,
+            voice,
             random,
             draining: false,
             drops: Drops::default(),
@@ -288,7 +292,7 @@ impl Core {
             self.run_commands();
             return;
         }
-        let Some(due) = live.peer.poll_timeout() else {
+        let Some(due) = live.poll_timeout() else {
             return;
         };
         let due = due.max(now + TIMER_MIN);

@@ -83,6 +83,12 @@ impl Live {
         self.peer.handle_timeout(self.backend.as_mut(), now);
     }
 
+    /// When to call [`Self::handle_timeout`]: the connection's time or its voice's, whichever comes first.
+    pub(crate) fn poll_timeout(&mut self) -> Option<Instant> {
+        let of_both = [self.peer.poll_timeout(), self.backend.poll_timeout()];
+        of_both.into_iter().flatten().min()
+    }
+
     /// Adds what the connection has counted since the last call to the totals.
     pub(crate) fn count(&mut self, media: &mut Media, drops: &mut Drops) {
         let (new, old) = (self.peer.counters(), self.counted);

@@ -7,7 +7,6 @@ use transceiver_proto::credentials::RANDOM_LEN;
 use transceiver_proto::dtls::Gate;
 use transceiver_proto::{CreateError, LocalCredentials, SessionPhase, Slot};
 
-use crate::backend::echo::Echo;
 use crate::engine::core::Core;
 use crate::engine::handle::{
     Answer, Created, IceParameters, OfferError, Precondition, Request, SessionError, SessionKey,
@@ -138,7 +137,7 @@ impl Core {
         let answer = sdp::outward(&answer, local, &ingress);
         let live = Live {
             peer,
-            backend: Box::new(Echo),
+            backend: (self.voice)(),
             key,
             id,
             etag: etag.clone(),

@@ -2,6 +2,7 @@
 
 mod drops;
 mod mutants;
+mod voices;
 mod world;
 
 use std::time::Duration;
@@ -12,7 +13,6 @@ use transceiver_proto::DropReason;
 use wire::{Owner, RegionId, TransceiverId};
 
 use self::world::{INGRESS, World, address, datagram, line, relay_address};
-use crate::backend::{Backend, Channel, Frame, Message, Outbox};
 use crate::engine::handle::{
     IceParameters, OfferError, Precondition, Request, SessionError, SessionState,
 };
@@ -620,31 +620,6 @@ fn the_pop_of_an_address_that_gives_way_to_a_ninth_is_told() {
     assert_eq!(world.core.egress.ends, 0);
     drops::nominate(&mut world, client, 9);
     assert_eq!(world.core.egress.ends, 1);
-}
-
-/// A voice that panics when it is spoken to.
-struct Panics;
-
-impl Backend for Panics {
-    fn handle_audio(&mut self, _: Frame, _: &mut Outbox) {
-        panic!("as a test asks")
-    }
-    fn handle_message(&mut self, _: Message, _: &mut Outbox) {}
-    fn handle_channel_open(&mut self, _: Channel, _: &mut Outbox) {}
-}
-
-#[test]
-fn a_panic_behind_one_session_ends_that_session_alone() {
-    let mut world = World::new();
-    let other = world.connect(address(1, 4000));
-    let client = world.connect(address(2, 4000));
-    let id = world.nodes[client].session.as_ref().unwrap().id;
-    let slot = world.core.by_id[&id];
-    world.core.live_mut(slot).unwrap().backend = Box::new(Panics);
-    assert_eq!(world.talk(client, 2), 0);
-    assert!(world.snapshot(client).is_none());
-    assert_eq!(world.core.ended.failed, 1);
-    assert_eq!(world.talk(other, 20), 20);
 }
 
 #[test]

@@ -22,6 +22,7 @@ use runtime::watch::Heart;
 use topology::{Region, Transceiver};
 use transceiver_proto::DropReason;
 
+use crate::backend::Voice;
 use crate::engine::core::Core;
 use crate::engine::handle::EngineQueue;
 use crate::engine::metrics::Metrics;
@@ -59,6 +60,7 @@ impl Worker {
         (region, node): (&Region, &Transceiver),
         (queue, waker): (EngineQueue, Waker),
         board: Arc<Board>,
+        voice: Voice,
     ) -> anyhow::Result<Self> {
         let address = SocketAddr::new(node.address, region.transceivers.port);
         let options = BindOptions {
@@ -74,6 +76,7 @@ impl Worker {
                 &config.topology,
                 &config.credentials.hint_keys,
                 (region, node),
+                voice,
             )?,
             queue,
             config: context.config.clone(),

@@ -212,7 +212,7 @@ impl Connection {
             if let RTCPeerConnectionEvent::OnConnectionStateChangeEvent(state) = event {
                 self.state = state;
             } else if let RTCPeerConnectionEvent::OnDataChannel(event) = event {
-                self.handle_channel(&event, backend);
+                self.handle_channel(&event, backend, now);
             }
         }
         self.empty_outbox(now);
@@ -220,11 +220,16 @@ impl Connection {
         authenticated
     }
 
-    fn handle_channel(&mut self, event: &RTCDataChannelEvent, backend: &mut dyn Backend) {
+    fn handle_channel(
+        &mut self,
+        event: &RTCDataChannelEvent,
+        backend: &mut dyn Backend,
+        now: Instant,
+    ) {
         if let RTCDataChannelEvent::OnOpen(channel) = event {
             self.channels += 1;
             if !self.is_excessive() {
-                backend.handle_channel_open(Channel(*channel), &mut self.outbox);
+                backend.handle_channel_open(Channel(*channel), now, &mut self.outbox);
             }
         } else if let RTCDataChannelEvent::OnClose(_) = event {
             self.channels = self.channels.saturating_sub(1);
@@ -249,7 +254,7 @@ impl Connection {
                     text: message.is_string,
                     data: message.data.freeze(),
                 };
-                backend.handle_message(message, &mut self.outbox);
+                backend.handle_message(message, now, &mut self.outbox);
                 false
             }
             RTCMessage::RtcpPacket(..) => true,
@@ -280,7 +285,7 @@ impl Connection {
             marker: header.marker,
             payload: packet.payload,
         };
-        backend.handle_audio(frame, &mut self.outbox);
+        backend.handle_audio(frame, now, &mut self.outbox);
     }
 
     fn empty_outbox(&mut self, now: Instant) {
@@ -371,10 +376,16 @@ impl Connection {
         self.datagrams.pop_front()
     }
 
-    /// The clock reached what [`Self::poll_timeout`] said.
+    /// The clock reached what [`Self::poll_timeout`] or the voice said.
     pub(super) fn handle_timeout(&mut self, backend: &mut dyn Backend, now: Instant) {
-        if let Err(error) = self.pc.handle_timeout(now) {
+        let due = |at: Option<Instant>| at.is_some_and(|at| at <= now);
+        if due(self.poll_timeout())
+            && let Err(error) = self.pc.handle_timeout(now)
+        {
             tracing::trace!(%error, "timer");
+        }
+        if due(backend.poll_timeout()) {
+            backend.handle_timeout(now, &mut self.outbox);
         }
         self.drain(backend, now);
     }

@@ -14,6 +14,7 @@ use wire::reassembly::{Reassembled, Reassembler};
 use wire::record::{self, DatagramKind, RecordHeader, Records, open_datagram};
 use wire::{ClientAddr, PopId, Tag};
 
+use crate::backend::echo::Echo;
 use crate::engine::core::Core;
 use crate::engine::handle::{Created, OfferError, Reply, Request, SessionSnapshot};
 use crate::peer::PeerFactory;
@@ -102,7 +103,7 @@ impl World {
         let topology = topology(signaling);
         let (region, node) = topology.transceiver_named("eu-t1").unwrap();
         Self {
-            core: Core::new(&topology, &keys(), (region, node)).unwrap(),
+            core: Core::new(&topology, &keys(), (region, node), || Box::new(Echo)).unwrap(),
             now: runtime::clock::now(),
             nodes: Vec::new(),
             relay: 1,
