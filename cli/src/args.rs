@@ -33,7 +33,7 @@ pub enum Command {
     /// Make and rotate hint keys; make the key of the DNS zone
     #[command(subcommand)]
     Keys(KeysCommand),
-    /// Check a topology file, print the format's schema
+    /// Check a topology file, print the format's schema, make configuration of other programs from it
     #[command(subcommand)]
     Topo(TopoCommand),
     /// Say why something is as it is
@@ -227,4 +227,21 @@ pub enum TopoCommand {
     },
     /// Print the JSON Schema of topology files
     Schema,
+    /// Print the configuration of another program, made from a topology
+    #[command(subcommand)]
+    Render(RenderCommand),
+}
+
+/// Programs whose configuration is in the topology.
+#[derive(Debug, Subcommand)]
+pub enum RenderCommand {
+    /// BIRD 2 on a PoP, which announces the VIPs: the complete bird.conf
+    Bird {
+        /// The topology
+        #[arg(long, value_name = "FILE")]
+        topology: PathBuf,
+        /// The PoP's name in the topology
+        #[arg(long, value_name = "POP")]
+        node: String,
+    },
 }

@@ -10,7 +10,7 @@ use topology::Topology;
 
 use crate::args::{
     Args, CertsCommand, Command, ExplainCommand, GeoDnsRun, KeysCommand, NodeCommand, NodeRun,
-    TopoCommand,
+    RenderCommand, TopoCommand,
 };
 use crate::certs::{self, Authority, NetworkValidity, Validity};
 use crate::explain;
@@ -164,6 +164,12 @@ fn topo(command: TopoCommand) -> Result<(), Failure> {
         TopoCommand::Check { files } => check_all(&files),
         TopoCommand::Schema => {
             io::stdout().write_all(topology::json_schema().as_bytes())?;
+            Ok(())
+        }
+        TopoCommand::Render(RenderCommand::Bird { topology, node }) => {
+            let config = topology::bird::config(&load_topology(&topology)?, &node)
+                .map_err(|error| refused(error.into()))?;
+            io::stdout().write_all(config.as_bytes())?;
             Ok(())
         }
     }

@@ -100,6 +100,39 @@ fn the_schema_is_json() {
 }
 
 #[test]
+fn bird_is_configured_from_the_topology() {
+    let world = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../topology/samples/world.yaml"
+    );
+    let render = |topology, node| {
+        run(&[
+            "topo",
+            "render",
+            "bird",
+            "--topology",
+            topology,
+            "--node",
+            node,
+        ])
+    };
+    let (code, out, err) = render(world, "ams");
+    assert_eq!((code, err.as_str()), (0, ""));
+    assert!(out.contains("\nprotocol bgp 'transit1' {\n"), "{out}");
+    for (topology, node, why) in [
+        (world, "eu-r1", "no PoP is named `eu-r1`"),
+        (
+            LOCAL,
+            "ams",
+            "`network.anycast` is missing: nothing is announced by BGP",
+        ),
+    ] {
+        let refused = (2, String::new(), format!("firsthop: {why}\n"));
+        assert_eq!(render(topology, node), refused);
+    }
+}
+
+#[test]
 fn keys_are_made_once_and_rotated_in_place() {
     let dir = TempDir::create().unwrap();
     let file = dir.path().join("hint.keys").display().to_string();

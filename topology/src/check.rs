@@ -1,9 +1,10 @@
 //! What a topology must mean beyond having the right shape. Finds everything, not only the first.
 //!
 //! `ranges` looks at one value at a time, `names` at identities, `addresses` at who sends to whom, `sockets` at ports,
-//! `steering` and `dns` at their sections. None of them knows lines: a [`Finding`] names its field.
+//! `anycast`, `steering` and `dns` at their sections. None of them knows lines: a [`Finding`] names its field.
 
 mod addresses;
+mod anycast;
 mod dns;
 mod names;
 mod ranges;
@@ -25,6 +26,7 @@ pub(crate) fn check(topology: &Topology) -> Vec<Finding> {
     ranges::check(topology, &mut findings);
     names::check(topology, &mut findings);
     addresses::check(topology, &mut findings);
+    anycast::check(topology, &mut findings);
     sockets::check(topology, &mut findings);
     steering::check(topology, &mut findings);
     dns::check(topology, &mut findings);

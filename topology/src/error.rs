@@ -370,6 +370,104 @@ pub enum Problem {
         /// Field that has it.
         first: String,
     },
+    /// A VIP that nobody announces.
+    #[error("VIP {address} lies in none of network.anycast.prefixes")]
+    VipNotAnnounced {
+        /// The VIP.
+        address: IpAddr,
+    },
+    /// A prefix that leads nowhere.
+    #[error("no VIP lies in {prefix}")]
+    PrefixWithoutVip {
+        /// The prefix.
+        prefix: IpNet,
+    },
+    /// Announcing it would draw the traffic of others.
+    #[error("{prefix} is shorter than /{min}")]
+    PrefixTooShort {
+        /// The prefix.
+        prefix: IpNet,
+        /// Shortest length allowed.
+        min: u8,
+    },
+    /// Two announced prefixes of which one holds the other.
+    #[error("{prefix} overlaps {other} of {first}")]
+    PrefixOverlap {
+        /// This prefix.
+        prefix: IpNet,
+        /// The earlier one.
+        other: IpNet,
+        /// Field that has it.
+        first: String,
+    },
+    /// A cover that covers nothing, or stands in for the prefix itself.
+    #[error("{cover} is not a shorter prefix around one of network.anycast.prefixes")]
+    CoverOfNothing {
+        /// The cover.
+        cover: IpNet,
+    },
+    /// A node's own address inside what every PoP announces.
+    #[error(
+        "{address} of {other_field} lies in {prefix}: its packets would go to whichever PoP is nearest"
+    )]
+    UnicastAnnounced {
+        /// The address.
+        address: IpAddr,
+        /// Field that has it.
+        other_field: String,
+        /// The announced prefix.
+        prefix: IpNet,
+    },
+    /// A number that is no AS number.
+    #[error("AS {asn} is reserved")]
+    ReservedAsn {
+        /// The number.
+        asn: u32,
+    },
+    /// The announcements would come back as loops.
+    #[error("AS {asn} is the network's own; sessions are with other networks")]
+    OwnAsn {
+        /// The number.
+        asn: u32,
+    },
+    /// A routing table the kernel has for itself.
+    #[error("table {table} belongs to the kernel")]
+    KernelTable {
+        /// The table.
+        table: u32,
+    },
+    /// A wait that could not be as long as it starts.
+    #[error("{found} is less than up_after_s ({min})")]
+    UnderUpAfter {
+        /// The value.
+        found: u32,
+        /// Smallest allowed.
+        min: u32,
+    },
+    /// Sessions with nothing to say.
+    #[error("sessions announce what `network.anycast` says, which is missing")]
+    NoAnycast,
+    /// A session of a family that nothing is announced in.
+    #[error("a session over {family}, and none of network.anycast.prefixes is {family}")]
+    NothingToAnnounce {
+        /// `IPv4` or `IPv6`.
+        family: &'static str,
+    },
+    /// Nothing to identify the PoP by.
+    #[error("a PoP with BGP sessions and no IPv4 address needs a router_id")]
+    NoRouterId,
+    /// BIRD names a protocol after it.
+    #[error("`{name}` is not a session name: lower-case letters, digits and `-`, at most 32")]
+    NotASessionName {
+        /// The name.
+        name: String,
+    },
+    /// The mark of a drain, at all times.
+    #[error("65535:0 says that a PoP drains, and is added when it does")]
+    AlwaysDraining,
+    /// Not a path that a line of bird.conf can name.
+    #[error("not an absolute path of letters, digits and `/._-`")]
+    NotAFilePath,
     /// Two ends that could never exchange a packet.
     #[error("{address} and {other} ({other_field}) are of different address families")]
     FamilyMismatch {

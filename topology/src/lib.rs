@@ -11,6 +11,8 @@
 
 #![forbid(unsafe_code)]
 
+pub mod anycast;
+pub mod bird;
 mod check;
 pub mod dns;
 pub mod error;
@@ -23,6 +25,7 @@ mod schema;
 pub mod steering;
 pub mod view;
 
+pub use anycast::{Anycast, Bfd, BgpSession, Community};
 pub use dns::{Caa, Dns, GeoDns, NameServer, RateLimit};
 pub use error::{LoadError, LoadErrors, Problem};
 pub use failover::{FailoverGroup, RedisUrl};

@@ -4,6 +4,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
+use crate::anycast::{Anycast, BgpSession};
 use crate::dns::{Dns, GeoDns};
 use crate::failover::FailoverGroup;
 use crate::steering::{StateStore, Steering};
@@ -67,6 +68,9 @@ pub struct Network {
     /// Anycast addresses that several PoPs share, each with its port.
     #[serde(default)]
     pub vips: Vec<SocketAddr>,
+    /// How PoPs announce the VIPs by BGP. Absent: somebody else, such as a provider, brings them to the PoPs.
+    #[serde(default)]
+    pub anycast: Option<Anycast>,
     /// Where nodes tell their live state.
     #[serde(default)]
     pub state: Option<StateStore>,
@@ -285,6 +289,13 @@ pub struct Pop {
     /// Failover group it belongs to, by name; without one a flow is known to this PoP alone.
     #[serde(default)]
     pub failover_group: Option<String>,
+    /// Identifier in BGP; the IPv4 address of `backbone`, else of `ingress`, when absent.
+    #[serde(default)]
+    pub router_id: Option<Ipv4Addr>,
+    /// BGP sessions with upstream routers, in which the VIPs are announced, at most 16.
+    #[schemars(length(max = 16))]
+    #[serde(default)]
+    pub bgp: Vec<BgpSession>,
     /// Place, for people and for distance.
     #[serde(default)]
     pub location: Option<Location>,

@@ -4,6 +4,8 @@
 
 #![cfg(test)]
 
+#[path = "errors/anycast.rs"]
+mod anycast;
 #[path = "errors/shape.rs"]
 mod shape;
 #[path = "errors/steering.rs"]
@@ -493,9 +495,11 @@ fn edit((from, to, _): &Case) -> String {
 
 #[test]
 fn the_base_is_good() {
-    load(BASE, "base.yaml")
-        .map_err(|errors| errors.to_string())
-        .unwrap();
+    for base in [BASE, &anycast::base()] {
+        load(base, "base.yaml")
+            .map_err(|errors| errors.to_string())
+            .unwrap();
+    }
 }
 
 /// Which group a PoP is in decides whether the address of another is an error.
@@ -531,6 +535,7 @@ fn every_error_prints_its_line_and_field() {
     let fixed = shape::CASES.iter().chain(MEANING).chain(steering::CASES);
     let mut cases: Vec<_> = fixed.map(|case| (edit(case), case.2.to_owned())).collect();
     cases.extend(generated());
+    cases.extend(anycast::cases());
     for (text, expected) in cases {
         let printed = bad(&text).to_string();
         let expected = format!("bad.yaml:{expected}");
@@ -554,7 +559,8 @@ fn every_kind_of_error_has_a_case() {
         .chain(MEANING)
         .chain(steering::CASES)
         .map(edit);
-    let texts = fixed.chain(generated().into_iter().map(|(text, _)| text));
+    let generated = generated().into_iter().chain(anycast::cases());
+    let texts = fixed.chain(generated.map(|(text, _)| text));
     let reached: BTreeSet<_> = texts
         .flat_map(|text| bad(&text).as_slice().to_vec())
         .map(|error| kind(&error.problem))

@@ -107,6 +107,8 @@ impl Shape {
             flows_max: 1 << 16,
             weight: 100,
             failover_group: None,
+            router_id: None,
+            bgp: Vec::new(),
             location: None,
             admin: SocketAddr::new(address, 9100),
         }
@@ -132,6 +134,7 @@ fn network() -> Network {
         worker: WorkerPacing::default(),
         signaling: Signaling::default(),
         vips: Vec::new(),
+        anycast: None,
         state: None,
     }
 }

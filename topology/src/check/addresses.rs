@@ -154,7 +154,7 @@ fn vips(topology: &Topology, findings: &mut Findings) {
 }
 
 /// Addresses that one node alone has, with the field that says so.
-fn own_addresses(topology: &Topology) -> Vec<(String, IpAddr)> {
+pub(super) fn own_addresses(topology: &Topology) -> Vec<(String, IpAddr)> {
     let mut own = Vec::new();
     for (i, region) in topology.regions.iter().enumerate() {
         for (j, relay) in region.core_relays.iter().enumerate() {
@@ -175,6 +175,9 @@ fn own_addresses(topology: &Topology) -> Vec<(String, IpAddr)> {
             own.push((format!("pops[{i}].ingress[{j}]"), socket.ip()));
         }
         own.push((format!("pops[{i}].backbone"), pop.backbone));
+        for (j, session) in pop.bgp.iter().enumerate() {
+            own.push((format!("pops[{i}].bgp[{j}].local"), session.local));
+        }
     }
     own
 }
@@ -192,7 +195,7 @@ fn inside_cidr(field: &str, address: IpAddr, topology: &Topology, findings: &mut
     }
 }
 
-fn same_family(
+pub(super) fn same_family(
     field: &str,
     address: IpAddr,
     other: IpAddr,
