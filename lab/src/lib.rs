@@ -14,6 +14,7 @@ pub mod fake_transceiver;
 pub mod freeze;
 pub mod http;
 pub mod load;
+pub mod meter;
 pub mod metrics;
 pub mod net;
 pub mod process;

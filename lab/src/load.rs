@@ -10,15 +10,17 @@
 //! The echo must be a payload that was sent, byte by byte. Signaling runs on a thread beside, so that an offer in
 //! flight holds up no packet. It is not a benchmark of the client: a machine that cannot keep up shows as loss.
 
+mod checks;
+pub mod measured;
 mod peer;
 mod report;
 mod session;
 mod signaling;
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::AsFd;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -26,6 +28,7 @@ use anyhow::Context;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use runtime::clock;
 
+pub use measured::Call;
 pub use report::Report;
 
 use crate::wait;
@@ -52,6 +55,25 @@ pub struct Plan {
     pub farewell: Farewell,
     /// An advertised address, and the one clients send to instead: that of a path in between.
     pub instead: Option<(SocketAddr, SocketAddr)>,
+    /// The only advertised address that clients use, if they do not choose among all.
+    pub only: Option<SocketAddr>,
+    /// Address of the clients.
+    pub address: IpAddr,
+    /// How often each client checks its path.
+    pub check_interval: Duration,
+    /// How soon it says a check again that was not answered.
+    pub hurried_check: Option<Duration>,
+    /// Who answers.
+    pub far_end: FarEnd,
+}
+
+/// The voice of the transceivers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FarEnd {
+    /// What was sent comes back.
+    Echo,
+    /// [`crate::meter`]: both directions are measured for themselves, and the report has a [`Call`] for each session.
+    Meter,
 }
 
 /// How a client takes its leave.
@@ -69,6 +91,10 @@ pub enum Farewell {
 pub const SESSIONS_MAX: usize = 4000;
 /// How long connecting all of them may take, beyond opening them.
 const CONNECT_MAX: Duration = Duration::from_secs(20);
+/// Checks of a path, as `rtc` makes them by itself.
+const CHECK_INTERVAL: Duration = Duration::from_secs(2);
+/// How long the notes of the far end may take.
+const REPORT_MAX: Duration = Duration::from_secs(6);
 /// How long echoes may be missing after the last packet was sent.
 const LINGER: Duration = Duration::from_secs(1);
 /// The loop looks at its timers this often.
@@ -81,6 +107,18 @@ fn redirected(answer: String, instead: Option<(SocketAddr, SocketAddr)>) -> Stri
     };
     let at = |address: SocketAddr| format!(" {} {} ", address.ip(), address.port());
     answer.replace(&at(advertised), &at(instead))
+}
+
+/// An answer without candidates at other addresses.
+fn narrowed(answer: String, only: Option<SocketAddr>) -> String {
+    let Some(only) = only else {
+        return answer;
+    };
+    let kept = format!(" {} {} ", only.ip(), only.port());
+    let lines = answer.split_inclusive('\n');
+    lines
+        .filter(|line| !line.starts_with("a=candidate:") || line.contains(&kept))
+        .collect()
 }
 
 impl Plan {
@@ -96,7 +134,26 @@ impl Plan {
             bearer: None,
             farewell: Farewell::Proper,
             instead: None,
+            only: None,
+            address: IpAddr::V4(Ipv4Addr::LOCALHOST),
+            check_interval: CHECK_INTERVAL,
+            hurried_check: None,
+            far_end: FarEnd::Echo,
         }
+    }
+
+    /// The same sessions with a meter at the far end, and checks as libwebrtc makes them (`p2p_constants.h`): a stable pair every
+    /// 2.5 s, and 900 ms after one that was not answered. Sessions are opened so that their checks are spread over that time.
+    #[must_use]
+    pub fn measured(mut self) -> Self {
+        let each_ms = 2500;
+        self.far_end = FarEnd::Meter;
+        self.check_interval = Duration::from_millis(each_ms);
+        self.hurried_check = Some(Duration::from_millis(900));
+        let sessions = u64::try_from(self.sessions).unwrap_or(u64::MAX);
+        let per_s = sessions.saturating_mul(1000) / each_ms;
+        self.opened_per_s = u32::try_from(per_s.max(1)).unwrap_or(u32::MAX);
+        self
     }
 }
 
@@ -108,6 +165,7 @@ pub struct Progress {
     received: AtomicU64,
     stop: AtomicBool,
     closing: AtomicBool,
+    moving: Mutex<Option<IpAddr>>,
 }
 
 impl Progress {
@@ -133,6 +191,16 @@ impl Progress {
     #[must_use]
     pub fn is_closing(&self) -> bool {
         self.closing.load(Ordering::Relaxed)
+    }
+
+    /// Lets every session go on from another port of `address`.
+    pub fn move_to(&self, address: IpAddr) {
+        *self.moving.lock().unwrap_or_else(PoisonError::into_inner) = Some(address);
+    }
+
+    fn take_move(&self) -> Option<IpAddr> {
+        let mut moving = self.moving.lock().unwrap_or_else(PoisonError::into_inner);
+        moving.take()
     }
 
     /// Ends the steady phase before its time.
@@ -221,7 +289,10 @@ pub fn run(plan: &Plan, progress: &Progress) -> anyhow::Result<Report> {
     );
     let mut load = Load::new(plan, progress)?;
     load.run()?;
+    load.gather()?;
     let mut report = report::of(plan, &load.sessions, &load.failures);
+    report.calls = load.calls();
+    report.started = Some(load.started);
     report.add_goodbyes(load.close());
     Ok(report)
 }
@@ -281,6 +352,7 @@ impl<'a> Load<'a> {
         let mut linger_until = None;
         loop {
             let now = clock::now();
+            self.follow_moves()?;
             self.open_due(now)?;
             self.take_answers(now);
             self.receive(&mut events)?;
@@ -299,7 +371,9 @@ impl<'a> Load<'a> {
             if sending && (stopped || steady_until.is_some_and(|end| now > end)) {
                 linger_until = Some(now + LINGER);
             }
-            if linger_until.is_some_and(|end| now > end || !self.is_missing_echoes()) {
+            let measured = self.plan.far_end == FarEnd::Meter;
+            if linger_until.is_some_and(|end| now > end || !(measured || self.is_missing_echoes()))
+            {
                 return Ok(());
             }
         }
@@ -313,7 +387,7 @@ impl<'a> Load<'a> {
         if index >= self.plan.sessions || !due {
             return Ok(());
         }
-        let session = Session::new(&self.identity, self.plan.data_channels, index, now)?;
+        let session = Session::new(&self.identity, self.plan, index, now)?;
         let offer = session.offer();
         self.epoll
             .add(
@@ -326,6 +400,50 @@ impl<'a> Load<'a> {
         Ok(())
     }
 
+    fn follow_moves(&mut self) -> anyhow::Result<()> {
+        let Some(address) = self.progress.take_move() else {
+            return Ok(());
+        };
+        for (index, session) in (0..).zip(&mut self.sessions) {
+            session.move_to(address)?;
+            let event = EpollEvent::new(EpollFlags::EPOLLIN, index);
+            let watched = self.epoll.add(session.socket().as_fd(), event);
+            watched.context("watching a socket")?;
+        }
+        Ok(())
+    }
+
+    /// Has the far end of every session say what it noted.
+    fn gather(&mut self) -> anyhow::Result<()> {
+        if self.plan.far_end != FarEnd::Meter {
+            return Ok(());
+        }
+        let start = clock::now();
+        for session in &mut self.sessions {
+            session.ask_report(start, self.started);
+        }
+        let mut events = vec![EpollEvent::empty(); self.plan.sessions];
+        let told = |session: &Session| session.measured().is_none_or(|found| found.is_complete());
+        while !self.sessions.iter().all(told) && clock::now() < start + REPORT_MAX {
+            self.receive(&mut events)?;
+            let now = clock::now();
+            for session in &mut self.sessions {
+                session.handle_time(now, self.started, false);
+            }
+        }
+        Ok(())
+    }
+
+    /// What the sessions and their far ends measured.
+    fn calls(&self) -> Vec<Call> {
+        let now = clock::now();
+        let call = |session: &Session| {
+            let lost = session.is_lost(now, REPORT_MAX + LINGER);
+            session.measured().map(|measured| measured.call(lost))
+        };
+        self.sessions.iter().filter_map(call).collect()
+    }
+
     fn take_answers(&mut self, now: Instant) {
         while let Some((index, outcome)) = self.signaling.next_answer() {
             self.answered += 1;
@@ -333,7 +451,9 @@ impl<'a> Load<'a> {
                 continue;
             };
             let instead = self.plan.instead;
-            let answered = outcome.map(|answer| redirected(answer, instead));
+            let only = self.plan.only;
+            let answered =
+                outcome.map(|(answer, name)| (narrowed(redirected(answer, instead), only), name));
             let taken = answered.and_then(|answer| session.answer(answer, now));
             if let Err(error) = taken {
                 session.give_up();

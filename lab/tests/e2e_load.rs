@@ -7,8 +7,58 @@ use std::time::Duration;
 use lab::load::{Plan, Running};
 use lab::net::{Network, Program, Shape};
 use lab::process::Usage;
+use lab::wait;
 
 const SESSIONS: usize = 200;
+
+/// Sessions whose far end measures: each direction for itself.
+const MEASURED: usize = 25;
+
+#[test]
+fn each_direction_is_measured_for_itself() {
+    let shape = Shape {
+        meters: true,
+        ..Shape::default()
+    };
+    let mut network = Network::start(&shape).unwrap();
+    let plan = Plan::new(network.whip("t1"), MEASURED, Duration::from_secs(60)).measured();
+    let load = Running::start(plan);
+    let connect_max = Duration::from_secs(30);
+    load.wait_connected(MEASURED as u64, connect_max).unwrap();
+    load.wait_received(MEASURED as u64 * 50, connect_max)
+        .unwrap();
+    network.kill("p1").unwrap();
+    let sent = load.progress().sent();
+    wait::until_true("a silence of 20 frames", connect_max, || {
+        load.progress().sent() >= sent + MEASURED as u64 * 20
+    })
+    .unwrap();
+    network.start_node("p1").unwrap();
+    load.wait_received(MEASURED as u64 * 50 * 4, connect_max)
+        .unwrap();
+    let report = load.stop().unwrap();
+    assert_eq!((report.connected, report.sessions_lost), (MEASURED, 0));
+    assert_eq!((report.altered, report.calls.len()), (0, MEASURED));
+    for call in &report.calls {
+        assert!(!call.lost && call.name.starts_with("t1/"), "{call:?}");
+        let lost_up = call.sent.len() - call.up.len();
+        let lost_down = call.spoken as usize - call.down.len();
+        let lost = 10..50 * 4;
+        assert!(
+            lost.contains(&lost_up) && lost.contains(&lost_down),
+            "{lost_up} {lost_down}"
+        );
+        assert!(call.up.is_sorted_by_key(|frame| frame.number));
+        let trips = call.round_trips.iter().map(|trip| trip.took_us);
+        assert!(trips.min().unwrap() < 20_000);
+        // One clock: nothing is heard before it is said.
+        let early = call.up.iter().filter(|frame| {
+            let sent_us = call.sent.get(frame.number as usize);
+            sent_us.is_none_or(|sent_us| frame.at_us < *sent_us)
+        });
+        assert_eq!(early.count(), 0);
+    }
+}
 
 #[test]
 fn two_hundred_sessions_lose_nothing() {

@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use bytes::{Bytes, BytesMut};
@@ -49,6 +49,15 @@ impl Identity {
     }
 }
 
+/// What differs between peers.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Settings {
+    /// Whether it has a data channel.
+    pub(super) data_channel: bool,
+    /// How often it checks its path (RFC 7675).
+    pub(super) check_interval: Duration,
+}
+
 /// What a peer tells its session.
 #[derive(Debug)]
 pub(super) enum PeerEvent {
@@ -58,8 +67,8 @@ pub(super) enum PeerEvent {
     Disconnected,
     /// The payload of an RTP packet.
     Rtp(Bytes),
-    /// A message on the data channel.
-    ChannelMessage,
+    /// A message on the data channel, and whether it is text.
+    ChannelMessage(Bytes, bool),
 }
 
 pub(super) struct Peer {
@@ -67,7 +76,9 @@ pub(super) struct Peer {
     local: SocketAddr,
     sender: RTCRtpSenderId,
     ssrc: u32,
-    sequence_number: u16,
+    /// Of the next RTP packet; its low half is the sequence number.
+    number: u32,
+    channel: Option<usize>,
     timestamp: u32,
     events: VecDeque<PeerEvent>,
 }
@@ -76,14 +87,14 @@ impl Peer {
     pub(super) fn new(
         identity: &Identity,
         local: SocketAddr,
-        data_channel: bool,
+        settings: Settings,
         index: usize,
         now: Instant,
     ) -> anyhow::Result<Self> {
         let ssrc = SSRC_FIRST.wrapping_add(u32::try_from(index)?);
-        let mut pc = connection(identity, now)?;
+        let mut pc = connection(identity, settings.check_interval, now)?;
         let sender = pc.add_track(track(ssrc))?;
-        if data_channel {
+        if settings.data_channel {
             pc.create_data_channel("events", None)?;
         }
         let offer = pc.create_offer(None)?;
@@ -95,7 +106,8 @@ impl Peer {
             local,
             sender,
             ssrc,
-            sequence_number: 0,
+            number: 0,
+            channel: None,
             timestamp: 0,
             events: VecDeque::new(),
         })
@@ -145,21 +157,30 @@ impl Peer {
         Some((transmit.transport.peer_addr, transmit.message))
     }
 
-    /// Whether the packet was accepted.
-    pub(super) fn send_rtp(&mut self, payload: Bytes, now: Instant) -> bool {
+    /// The number of the packet, when it was accepted.
+    pub(super) fn send_rtp(&mut self, payload: Bytes, now: Instant) -> Option<u32> {
+        let number = self.number;
+        let [.., high, low] = number.to_be_bytes();
         let header = rtc::rtp::header::Header {
             version: 2,
             payload_type: PAYLOAD_TYPE,
-            sequence_number: self.sequence_number,
+            sequence_number: u16::from_be_bytes([high, low]),
             timestamp: self.timestamp,
             ssrc: self.ssrc,
             ..Default::default()
         };
-        self.sequence_number = self.sequence_number.wrapping_add(1);
+        self.number = self.number.wrapping_add(1);
         self.timestamp = self.timestamp.wrapping_add(TIMESTAMP_STEP);
         let packet = rtc::rtp::Packet { header, payload };
         let sender = self.pc.rtp_sender(self.sender);
-        sender.is_some_and(|mut sender| sender.write_rtp(now, packet).is_ok())
+        let sent = sender.is_some_and(|mut sender| sender.write_rtp(now, packet).is_ok());
+        sent.then_some(number)
+    }
+
+    /// Says something on the data channel. Returns whether there is one that takes it.
+    pub(super) fn send_text(&mut self, text: &str, now: Instant) -> bool {
+        let channel = self.channel.and_then(|id| self.pc.data_channel(id));
+        channel.is_some_and(|mut channel| channel.send_text(now, text).is_ok())
     }
 
     pub(super) fn close(&mut self) {
@@ -172,8 +193,9 @@ impl Peer {
             // The rest is RTCP, which `rtc` has acted on.
             if let RTCMessage::RtpPacket(_, packet) = tagged.message {
                 self.events.push_back(PeerEvent::Rtp(packet.payload));
-            } else if matches!(tagged.message, RTCMessage::DataChannelMessage(..)) {
-                self.events.push_back(PeerEvent::ChannelMessage);
+            } else if let RTCMessage::DataChannelMessage(_, message) = tagged.message {
+                let said = PeerEvent::ChannelMessage(message.data.freeze(), message.is_string);
+                self.events.push_back(said);
             }
         }
         while let Some(event) = self.pc.poll_event() {
@@ -192,6 +214,7 @@ impl Peer {
         } else if let RTCPeerConnectionEvent::OnDataChannel(RTCDataChannelEvent::OnOpen(id)) = event
             && let Some(mut channel) = self.pc.data_channel(id)
         {
+            self.channel = Some(id);
             // A message that cannot be sent is one that never comes back.
             let _ = channel.send_text(now, "hello");
         }
@@ -205,7 +228,11 @@ const ENDED: [RTCPeerConnectionState; 3] = [
     RTCPeerConnectionState::Closed,
 ];
 
-fn connection(identity: &Identity, now: Instant) -> anyhow::Result<RTCPeerConnection> {
+fn connection(
+    identity: &Identity,
+    check_interval: Duration,
+    now: Instant,
+) -> anyhow::Result<RTCPeerConnection> {
     let mut media = MediaEngine::default();
     let codec = RTCRtpCodecParameters {
         rtp_codec: opus(),
@@ -214,6 +241,7 @@ fn connection(identity: &Identity, now: Instant) -> anyhow::Result<RTCPeerConnec
     media.register_codec(codec, RtpCodecKind::Audio)?;
     let settings = SettingEngineBuilder::new()
         .with_include_loopback_candidate(true)
+        .with_ice_timeouts(None, None, Some(check_interval))
         .with_multicast_dns_mode(rtc::ice::mdns::MulticastDnsMode::Disabled)
         .build();
     let configuration = RTCConfigurationBuilder::new()

@@ -1,10 +1,11 @@
 //! What a load found, summed over its sessions.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use runtime::clock;
 use serde::Serialize;
 
+use super::measured::Call;
 use super::session::Session;
 use super::{Failures, LINGER, Plan};
 
@@ -44,6 +45,12 @@ pub struct Report {
     pub echoes: u64,
     /// Sessions that could not be deleted at the end, such as those that the network had ended.
     pub deletes_failed: usize,
+    /// What sessions measured whose far end measures, too.
+    #[serde(skip)]
+    pub calls: Vec<Call>,
+    /// When the load began: what times of calls count from.
+    #[serde(skip)]
+    pub started: Option<Instant>,
     /// The first reasons why sessions failed, or could not be deleted.
     pub failures: Vec<String>,
 }
@@ -85,6 +92,8 @@ pub(super) fn of(plan: &Plan, sessions: &[Session], failures: &Failures) -> Repo
         gap_ms_max: percentile(&gap_ms, 100),
         echoes: figures().map(|one| one.echoes).sum(),
         deletes_failed: 0,
+        calls: Vec::new(),
+        started: None,
         failures: failures.reasons.clone(),
     }
 }

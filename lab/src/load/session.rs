@@ -1,13 +1,17 @@
 //! One session of the load: a socket, a peer, and the figures of its media.
 
 use std::io::ErrorKind;
-use std::net::{Ipv4Addr, UdpSocket};
+use std::net::{IpAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use bytes::Bytes;
 
-use super::peer::{Identity, Peer, PeerEvent};
+use super::checks::Checks;
+use super::measured::Measured;
+use super::peer::{Identity, Peer, PeerEvent, Settings};
+use super::{FarEnd, Plan};
+use crate::meter;
 
 /// One Opus packet each.
 const PACKET_INTERVAL: Duration = Duration::from_millis(20);
@@ -37,6 +41,10 @@ pub(super) struct Figures {
 
 pub(super) struct Session {
     socket: UdpSocket,
+    /// Sockets it had before it moved: what comes to them is lost, and nobody is told.
+    left: Vec<UdpSocket>,
+    checks: Option<Checks>,
+    measured: Option<Box<Measured>>,
     peer: Peer,
     opened: Instant,
     connected: bool,
@@ -51,16 +59,22 @@ pub(super) struct Session {
 impl Session {
     pub(super) fn new(
         identity: &Identity,
-        data_channel: bool,
+        plan: &Plan,
         index: usize,
         now: Instant,
     ) -> anyhow::Result<Self> {
-        let socket =
-            UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).context("binding a client socket")?;
-        socket.set_nonblocking(true)?;
-        let peer = Peer::new(identity, socket.local_addr()?, data_channel, index, now)?;
+        let socket = open(plan.address)?;
+        let settings = Settings {
+            data_channel: plan.data_channels,
+            check_interval: plan.check_interval,
+        };
+        let peer = Peer::new(identity, socket.local_addr()?, settings, index, now)?;
+        let measures = plan.far_end == FarEnd::Meter;
         Ok(Self {
             socket,
+            left: Vec::new(),
+            checks: plan.hurried_check.map(Checks::new),
+            measured: measures.then(Box::default),
             peer,
             opened: now,
             connected: false,
@@ -95,7 +109,32 @@ impl Session {
         !self.connected || self.failed || silent
     }
 
-    pub(super) fn answer(&mut self, answer: String, now: Instant) -> anyhow::Result<()> {
+    /// Goes on from another address; the peer does not hear of it.
+    pub(super) fn move_to(&mut self, address: IpAddr) -> anyhow::Result<()> {
+        let left = std::mem::replace(&mut self.socket, open(address)?);
+        self.left.push(left);
+        Ok(())
+    }
+
+    /// What it measured together with its far end.
+    pub(super) fn measured(&self) -> Option<&Measured> {
+        self.measured.as_deref()
+    }
+
+    /// Asks the far end for its notes.
+    pub(super) fn ask_report(&mut self, now: Instant, epoch: Instant) {
+        self.peer.send_text(meter::REPORT, now);
+        self.pump(now, epoch);
+    }
+
+    pub(super) fn answer(
+        &mut self,
+        (answer, name): (String, String),
+        now: Instant,
+    ) -> anyhow::Result<()> {
+        if let Some(measured) = &mut self.measured {
+            measured.name = name;
+        }
         self.peer.answer(answer, now)?;
         self.pump(now, now);
         Ok(())
@@ -117,6 +156,9 @@ impl Session {
             match self.socket.recv_from(&mut buffer) {
                 Ok((len, from)) => {
                     let packet = buffer.get(..len).unwrap_or_default();
+                    if let Some(checks) = &mut self.checks {
+                        checks.handle_received(packet);
+                    }
                     self.peer.handle_packet(from, packet, now);
                 }
                 // A refused send to a port that is closed for a moment shows up here.
@@ -135,9 +177,15 @@ impl Session {
             due = true;
             self.next_packet = self.next_packet.map(|next| next + PACKET_INTERVAL);
             let payload = payload(self.figures.sent, us(now - epoch));
-            if self.peer.send_rtp(payload, now) {
+            if let Some(number) = self.peer.send_rtp(payload, now) {
                 self.figures.sent += 1;
+                if let Some(measured) = &mut self.measured {
+                    measured.handle_sent(number, meter::us(now - epoch));
+                }
             }
+        }
+        if let Some((to, check)) = self.checks.as_mut().and_then(|checks| checks.due(now)) {
+            let _ = self.socket.send_to(check, to);
         }
         if let Some(last) = self.last_echo
             && sending
@@ -159,6 +207,9 @@ impl Session {
             self.handle_event(event, now, epoch);
         }
         while let Some((to, packet)) = self.peer.poll_transmit() {
+            if let Some(checks) = &mut self.checks {
+                checks.handle_sent(to, &packet, now);
+            }
             // Loss is what the figures are about; a socket that refuses shows there.
             let _ = self.socket.send_to(&packet, to);
         }
@@ -175,12 +226,22 @@ impl Session {
             }
             PeerEvent::Disconnected => self.connected = false,
             PeerEvent::Rtp(payload) => self.take_echo(&payload, now, epoch),
-            PeerEvent::ChannelMessage => self.figures.echoes += 1,
+            PeerEvent::ChannelMessage(data, text) => {
+                let report = self.measured.as_mut();
+                let taken = report.is_some_and(|measured| measured.handle_message(&data, text));
+                self.figures.echoes += u64::from(!taken);
+            }
         }
     }
 
     fn take_echo(&mut self, echo: &Bytes, now: Instant, epoch: Instant) {
         self.last_echo = Some(now);
+        if let Some(measured) = &mut self.measured {
+            let known = measured.handle_frame(echo, meter::us(now - epoch));
+            self.figures.received += u64::from(known);
+            self.figures.altered += u64::from(!known);
+            return;
+        }
         let Some((counter, sent_us)) = stamp(echo) else {
             self.figures.altered += 1;
             return;
@@ -197,6 +258,12 @@ impl Session {
                 .push(u32::try_from(rtt_us).unwrap_or(u32::MAX));
         }
     }
+}
+
+fn open(address: IpAddr) -> anyhow::Result<UdpSocket> {
+    let socket = UdpSocket::bind((address, 0)).context("binding a client socket")?;
+    socket.set_nonblocking(true)?;
+    Ok(socket)
 }
 
 /// Spreads sessions evenly over the interval, whatever their number (multiples of the golden ratio).

@@ -6,8 +6,8 @@ use std::thread::{self, JoinHandle};
 use super::{Failures, Plan};
 use crate::whip::Session;
 
-/// An answer, or why there is none.
-type Outcome = (usize, anyhow::Result<String>);
+/// An answer and the session's name, or why there is none.
+type Outcome = (usize, anyhow::Result<(String, String)>);
 
 pub(super) struct Signaling {
     offers: Option<SyncSender<(usize, String)>>,
@@ -25,7 +25,7 @@ impl Signaling {
             for (index, offer) in requests {
                 let session = Session::open(&whip, &offer, bearer.as_deref());
                 let outcome = session.map(|session| {
-                    let answer = session.answer.clone();
+                    let answer = (session.answer.clone(), session.name.clone());
                     open.push(session);
                     answer
                 });
@@ -122,6 +122,6 @@ mod tests {
         let methods = server.join().unwrap();
         assert_eq!(methods[3..], ["DELETE"; 3]);
         let answers = std::iter::from_fn(|| signaling.next_answer());
-        assert!(answers.map(|(_, answer)| answer.unwrap()).eq(["v=0"; 3]));
+        assert!(answers.map(|(_, answer)| answer.unwrap().0).eq(["v=0"; 3]));
     }
 }

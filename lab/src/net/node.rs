@@ -46,6 +46,8 @@ pub(super) struct Node {
     pub(super) admin: SocketAddr,
     dir: PathBuf,
     processor: Option<usize>,
+    /// Whether the voice of a transceiver measures.
+    meters: bool,
     /// Arguments that only this program knows.
     more: Vec<OsString>,
     child: Option<Child>,
@@ -61,6 +63,7 @@ pub(super) fn all(topology: &Topology, dir: &Path, shape: &Shape) -> Vec<Node> {
         admin,
         dir: dir.to_owned(),
         processor: shape.processor,
+        meters: shape.meters,
         more: Vec::new(),
         child: None,
         ending: false,
@@ -112,7 +115,7 @@ impl Node {
             command.args(["taskset", "--cpu-list", &processor.to_string()]);
         }
         let child = command
-            .arg(program(self.program.file_name())?)
+            .arg(program(self.file_name())?)
             .arg("--topology")
             .arg(self.dir.join("topology.yaml"))
             .args(["--node", &self.name, "--credentials"])
@@ -127,6 +130,15 @@ impl Node {
         self.child = Some(child);
         self.ending = false;
         Ok(())
+    }
+
+    const fn file_name(&self) -> &'static str {
+        match self.program {
+            Program::Transceiver if self.meters => "lab-transceiver",
+            Program::Pop | Program::CoreRelay | Program::Transceiver | Program::GeoDns => {
+                self.program.file_name()
+            }
+        }
     }
 
     pub(super) fn pid(&self) -> anyhow::Result<u32> {

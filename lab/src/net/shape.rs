@@ -23,6 +23,8 @@ pub struct Shape {
     pub ingress: Option<IpAddr>,
     /// How many records share a datagram from a core relay to a transceiver.
     pub datagrams: Datagrams,
+    /// Whether the voice of every transceiver measures ([`crate::meter`]) in place of an echo.
+    pub meters: bool,
     /// The one processor all nodes run on; `None` leaves placement to the kernel.
     pub processor: Option<usize>,
     /// Geolocation databases of every GeoDNS node. The nodes themselves come with the adjusted topology.
@@ -38,6 +40,7 @@ impl Default for Shape {
             workers: 1,
             ingress: None,
             datagrams: Datagrams::Packed,
+            meters: false,
             processor: None,
             geo_databases: Vec::new(),
         }
