@@ -130,6 +130,13 @@ fn table(explanation: &Value) -> String {
             ),
         );
     }
+    if let Some(tried) = explanation.get("exploration").filter(|it| !it.is_null()) {
+        line("explored", format!("by HTTP {}", words(tried, "")));
+    }
+    for unknown in list(explanation, "unknown") {
+        let what = text(Some(unknown)).replace('_', " ");
+        line("unknown", format!("{what}: a running node may know (--at)"));
+    }
     for kind in ["regions", "ingresses"] {
         out.push('\n');
         out.push_str(&candidates(kind, list(explanation, kind)));
@@ -229,6 +236,8 @@ mod tests {
             "residency",
             "chosen",
             "would flip it",
+            "unknown   measured round trips",
+            "unknown   live state",
         ] {
             assert!(text.contains(part), "{part} is missing in:\n{text}");
         }

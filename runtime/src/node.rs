@@ -17,7 +17,7 @@ mod running;
 mod shutdown;
 
 pub use config::{Config, ConfigHandle, StartError, load};
-pub use lifecycle::{Start, main, main_checked, main_of, main_with};
+pub use lifecycle::{Checks, Start, main, main_checked, main_of, main_with};
 pub use running::Running;
 pub use shutdown::{Shutdown, State};
 

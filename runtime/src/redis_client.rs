@@ -33,11 +33,17 @@ impl<'a> From<&'a FailoverGroup> for Servers<'a> {
     }
 }
 
-impl<'a> From<&'a StateStore> for Servers<'a> {
-    fn from(store: &'a StateStore) -> Self {
-        Self {
-            redis: &store.redis,
+impl<'a> Servers<'a> {
+    /// Those of a state store that are told and asked side by side: each server by itself, or the whole Cluster.
+    pub fn of_state(store: &'a StateStore) -> impl Iterator<Item = Self> {
+        let size = if store.cluster {
+            store.redis.len().max(1)
+        } else {
+            1
+        };
+        store.redis.chunks(size).map(|redis| Self {
+            redis,
             cluster: store.cluster,
-        }
+        })
     }
 }

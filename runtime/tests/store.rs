@@ -1,4 +1,5 @@
-//! The state store with a real redis-server: absent, hung, restarted, emptied, guarded by a password, full of garbage; and the hub of one process.
+//! The state store with a real redis-server: absent, hung, restarted, emptied, guarded by a password, full of garbage, behind a slow line; with two
+//! of them; and the hub of one process.
 
 #![cfg(test)]
 
@@ -7,6 +8,8 @@ mod issue;
 #[path = "support/redis_server.rs"]
 mod redis_server;
 
+use std::io::{Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -64,9 +67,18 @@ struct World {
 
 impl World {
     fn new(redis: Option<&RedisServer>) -> Self {
+        let urls: Vec<String> = redis.iter().map(|redis| redis.url()).collect();
+        Self::of(&urls)
+    }
+
+    fn of(urls: &[String]) -> Self {
         let mut topology = topology::load(LOCAL, "local.yaml").unwrap();
-        topology.network.state = redis.map(|redis| StateStore {
-            redis: vec![RedisUrl::parse(&redis.url()).unwrap()],
+        let redis: Vec<_> = urls
+            .iter()
+            .map(|url| RedisUrl::parse(url).unwrap())
+            .collect();
+        topology.network.state = (!redis.is_empty()).then_some(StateStore {
+            redis,
             cluster: false,
             interval_ms: 100,
             ttl_s: 1,
@@ -120,10 +132,11 @@ impl World {
     }
 
     fn key(&self, kind: &str) -> String {
-        format!(
-            "firsthop:{kind}:{}:{}",
-            self.topology.network.name, self.pop
-        )
+        self.key_of(kind, &self.pop)
+    }
+
+    fn key_of(&self, kind: &str, node: &str) -> String {
+        format!("firsthop:{kind}:{}:{node}", self.topology.network.name)
     }
 }
 
@@ -281,6 +294,117 @@ fn garbage_under_the_keys_is_counted_and_leaves_what_was_known() {
     let before = world.flows(&states);
     let (_teller, _told) = world.tell();
     wait("news", || world.flows(&watch.load()) != before);
+}
+
+/// Servers in use on the side that watches.
+fn servers_up(context: &NodeContext) -> String {
+    let text = context.metrics.prometheus();
+    let line = "firsthop_state_store_servers_up{side=\"watch\"}";
+    let found = text.lines().find_map(|it| it.strip_prefix(line));
+    found.unwrap_or_default().trim().to_owned()
+}
+
+#[test]
+fn of_two_servers_either_may_be_killed_or_hang_and_nobody_is_missed() {
+    let mut first = RedisServer::start(&[]);
+    let second = RedisServer::start(&[]);
+    let world = World::of(&[first.url(), second.url()]);
+    let (teller, _told) = world.tell();
+    let (watcher, watch) = world.watch();
+    world.wait_news(&watch);
+    wait("both", || servers_up(&watcher) == "2");
+    // Longer than a node is missed before it is gone: it never is, and what is known never goes back.
+    let mut known = 0;
+    let mut lives_on = |what: &str| {
+        let end = clock::now() + Duration::from_secs(8);
+        let before = known;
+        while clock::now() < end {
+            let states = watch.load();
+            let flows = world.flows(&states).unwrap();
+            assert!(states.alive && !world.seen(&states).gone, "{what}");
+            assert!(flows >= known, "{what}: {flows} after {known}");
+            known = flows;
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        assert!(known > before + 20, "{what}: {known} after {before}");
+    };
+    first.kill();
+    lives_on("the first is killed");
+    assert_eq!(servers_up(&watcher), "1");
+    // Who comes now learns it all from the other.
+    let (_late, late) = world.watch();
+    wait("the late one", || world.flows(&late.load()).is_some());
+    assert!(!world.seen(&late.load()).gone);
+    wait("its medians", || !late.load().medians.is_empty());
+    first.restart();
+    wait("its return", || servers_up(&watcher) == "2");
+    lives_on("the first is back, and empty");
+    second.signal("STOP");
+    lives_on("the second hangs");
+    second.signal("CONT");
+    wait("its return", || servers_up(&watcher) == "2");
+    lives_on("the second is back, with what it slept on");
+    for (context, side) in [(&teller, "tell"), (&watcher, "watch")] {
+        let line = format!("firsthop_state_store_up{{side=\"{side}\"}}");
+        assert!(counted(context, &line), "{side}");
+    }
+}
+
+/// A line of so many bytes a second to a server: one connection at a time.
+fn slow_line(server: &RedisServer, bytes_per_s: u32) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("redis://{}", listener.local_addr().unwrap());
+    let server = server.url().trim_start_matches("redis://").to_owned();
+    std::thread::spawn(move || {
+        for client in listener.incoming() {
+            let (client, server) = (client.unwrap(), TcpStream::connect(&server).unwrap());
+            let ends = [&client, &server].map(|it| it.try_clone().unwrap());
+            let [mut from_client, mut from_server] = ends;
+            let (mut to_client, mut to_server) = (client, server);
+            std::thread::spawn(move || std::io::copy(&mut from_client, &mut to_server));
+            std::thread::spawn(move || {
+                let mut buffer = [0; 16 * 1024];
+                while let Ok(len @ 1..) = from_server.read(&mut buffer) {
+                    let len_u32 = u32::try_from(len).unwrap();
+                    std::thread::sleep(Duration::from_secs(1) * len_u32 / bytes_per_s);
+                    if to_client.write_all(&buffer[..len]).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+    });
+    url
+}
+
+#[test]
+fn medians_of_many_pops_arrive_by_a_line_that_carries_a_few_at_a_time() {
+    const POPS: usize = 24;
+    let redis = RedisServer::start(&[]);
+    // All of them take several times what a batch may take.
+    let mut world = World::of(&[slow_line(&redis, 4_000_000)]);
+    let first = world.topology.pops[0].clone();
+    for number in 1..POPS {
+        let name = format!("p{number}");
+        let pop = topology::Pop {
+            name,
+            ..first.clone()
+        };
+        world.topology.pops.push(pop);
+    }
+    for pop in &world.topology.pops {
+        let script = "return redis.call('SET', KEYS[1], ARGV[1]..string.rep(' ', 400000)..ARGV[2])";
+        let head = format!("{{\"version\":1,\"node\":\"{}\",", pop.name);
+        let key = world.key_of("rtt", &pop.name);
+        let tail = "\"told_unix_s\":9,\"prefixes\":[]}";
+        let said = redis.cli(&["EVAL", script, "1", &key, &head, tail]);
+        assert_eq!(said.trim(), "OK");
+    }
+    let (watcher, watch) = world.watch();
+    wait("all medians", || watch.load().medians.len() == POPS);
+    assert!(watch.load().alive);
+    let failures = "firsthop_state_store_failures_total{side=\"watch\",reason=\"timeout\"}";
+    assert!(!counted(&watcher, failures));
 }
 
 #[test]

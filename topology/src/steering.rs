@@ -105,8 +105,8 @@ pub struct Hysteresis {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Measured {
-    /// Clients a median is taken of, at least. 1..=10000.
-    #[schemars(range(min = 1, max = 10_000))]
+    /// Clients a median is taken of, at least. 1..=64: a PoP keeps no more of one prefix.
+    #[schemars(range(min = 1, max = 64))]
     pub samples_min: u32,
     /// Age at which a median is forgotten, in seconds. 60..=604800.
     #[schemars(range(min = 60, max = 604_800))]

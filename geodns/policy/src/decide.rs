@@ -224,10 +224,15 @@ fn ways(
     request: &Request,
 ) -> Vec<Way> {
     let mut ways: Vec<Way> = Vec::new();
+    let named = choice
+        .regions
+        .first()
+        .is_some_and(|region| explore::is_named(region.tier));
     let others = choice.regions.iter().filter(|region| {
         request.region.is_none()
             && region.standing == Standing::Usable
             && region.tier <= Tier::Ordinary
+            && (explore::is_named(region.tier) || !named)
     });
     let others = others.map(|region| RegionIx(region.index));
     for region in std::iter::once(choice.region).chain(others) {
@@ -295,7 +300,7 @@ impl Describe<'_> {
         let mut listed: Vec<_> = listed.collect();
         // Stable: the chosen one first, the others as they were.
         listed.sort_by_key(|region| region.index != self.choice.region.0);
-        let chosen = listed.first().copied();
+        let best = allowed.first().copied();
         let shown = listed.iter().map(|region| {
             let ix = RegionIx(region.index);
             let lost = if ix == self.choice.region {
@@ -307,7 +312,7 @@ impl Describe<'_> {
             } else if self.choice.explored.is_some_and(|(best, _)| best == ix) {
                 Some(Lost::Explored)
             } else {
-                chosen.map(|chosen| self.lost(&chosen, region))
+                best.map(|best| self.lost(&best, allowed, region))
             };
             let pop = region.via;
             let mut terms = pop.map_or_else(Vec::new, |pop| self.way(region, pop, ix));
@@ -328,15 +333,20 @@ impl Describe<'_> {
     fn ingresses(&self) -> Vec<Choosable> {
         let plan = &self.snapshot.plan;
         let listed = &self.choice.ingresses;
-        let chosen = listed.first();
         let explored = self.choice.explored.map(|(_, best)| best);
+        // What is explored came before its turn: without it the first of the others is the best.
+        let best = if explored.is_some() {
+            listed.get(1)
+        } else {
+            listed.first()
+        };
         let shown = listed.iter().enumerate().map(|(i, pop)| {
             let ix = PopIx(pop.index);
-            let lost = chosen.filter(|_| i > 0).map(|chosen| {
-                if explored == Some(ix) {
+            let lost = best.filter(|_| i > 0).map(|best| {
+                if explored == Some(ix) || best.index == pop.index {
                     Lost::Explored
                 } else {
-                    self.lost(chosen, pop)
+                    self.lost(best, listed, pop)
                 }
             });
             let terms = self.way(pop, ix, self.choice.region);
@@ -345,16 +355,27 @@ impl Describe<'_> {
         shown.collect()
     }
 
-    /// The first difference between a candidate and the one that was chosen.
-    fn lost(&self, chosen: &Candidate, other: &Candidate) -> Lost {
+    /// The first difference between a candidate and the one that is best of all `listed`.
+    fn lost(&self, best: &Candidate, listed: &[Candidate], other: &Candidate) -> Lost {
         let within = self.snapshot.plan.steering.equal_within_ms;
-        let by_ms = other.cost.total().saturating_sub(chosen.cost.total());
-        if other.standing != chosen.standing {
+        let by_ms = other.cost.total().saturating_sub(best.cost.total());
+        if other.standing != best.standing {
             return Lost::Standing;
         }
-        match (chosen.tier, other.tier) {
-            (Tier::Ordinary, Tier::Ordinary) if by_ms <= within => Lost::Share,
-            (chosen, other) if chosen == other => Lost::Farther { by_ms },
+        match (best.tier, other.tier) {
+            (Tier::Ordinary, Tier::Ordinary) => {
+                // Equals are those close to the cheapest, which need not be the one that was drawn.
+                let same = listed
+                    .iter()
+                    .filter(|each| each.standing == best.standing && each.tier == Tier::Ordinary);
+                let least = same.map(|each| each.cost.total()).min().unwrap_or_default();
+                if other.cost.total() <= least.saturating_add(within) {
+                    Lost::Share
+                } else {
+                    Lost::Farther { by_ms }
+                }
+            }
+            (best, other) if best == other => Lost::Farther { by_ms },
             (_, Tier::Avoided) => Lost::Avoided,
             (_, Tier::Standby) => Lost::Standby,
             (_, Tier::Named(_) | Tier::Ordinary) => Lost::Order,
@@ -374,6 +395,7 @@ impl Describe<'_> {
             Term::Backbone {
                 ms: candidate.cost.backbone_ms,
                 measured: snapshot.live.backbone_ms(pop, region).is_some(),
+                cut: snapshot.live.is_cut(pop, region),
             },
         ];
         if candidate.cost.pop_load_ms > 0 {

@@ -108,6 +108,8 @@ pub enum Term {
         ms: u32,
         /// Whether it was measured; else estimated.
         measured: bool,
+        /// Whether no link is up there: then the PoP stands as one that is down.
+        cut: bool,
     },
     /// Penalty for the load of the PoP.
     PopLoad {
@@ -135,6 +137,8 @@ pub enum EvidenceShown {
     MeasuredNeighbours,
     /// Measured for its autonomous system and country.
     MeasuredAsn,
+    /// Measured longer ago than counts, and farther than its distance suggests.
+    MeasuredBefore,
     /// Distance to its city.
     City,
     /// Distance to its country.
@@ -234,6 +238,7 @@ impl From<Evidence> for EvidenceShown {
             Evidence::Measured(MeasuredBy::Prefix) => Self::MeasuredPrefix,
             Evidence::Measured(MeasuredBy::Neighbours) => Self::MeasuredNeighbours,
             Evidence::Measured(MeasuredBy::Asn) => Self::MeasuredAsn,
+            Evidence::MeasuredBefore => Self::MeasuredBefore,
             Evidence::Distance(PlaceOf::City) => Self::City,
             Evidence::Distance(PlaceOf::Country) => Self::Country,
             Evidence::Continent => Self::Continent,

@@ -11,8 +11,8 @@ use crate::plan::{Plan, PopIx, RegionIx};
 const SMOOTHED: u32 = 8;
 /// An average that differs from the value in use by less than this, or a twentieth, changes nothing, in milliseconds.
 pub const BACKBONE_DEADBAND_MS: u16 = 4;
-/// From here on it is no round trip but a link that is cut, or was: it enters no average and counts at once, in microseconds.
-const CUT_OFF_US: u32 = 10_000_000;
+/// A load that differs from the value in use by less than this changes nothing, in percent; 100 and more always counts.
+pub const LOAD_DEADBAND_PERCENT: u16 = 3;
 
 /// What is known of a site.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
@@ -47,12 +47,20 @@ pub struct Live {
     regions: Box<[Condition]>,
     pops: Box<[Condition]>,
     /// PoP after PoP.
-    backbone: Box<[Option<Backbone>]>,
+    backbone: Box<[Backbone]>,
+}
+
+/// The way from a PoP to a region.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Backbone {
+    rtt: Option<Rtt>,
+    /// No link is up. What its round trip was stays, for when all ways are cut.
+    cut: bool,
 }
 
 /// The round trip of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Backbone {
+struct Rtt {
     used_ms: u16,
     average_us: u32,
 }
@@ -75,43 +83,79 @@ impl Live {
         Self {
             regions: vec![Condition::default(); regions].into(),
             pops: vec![Condition::default(); pops].into(),
-            backbone: vec![None; regions * pops].into(),
+            backbone: vec![Backbone::default(); regions * pops].into(),
         }
     }
 
-    /// Replaces what is known of a region.
+    /// The same for another plan, by name: what is known of sites that both have stays, averages included. Nothing is known of others,
+    /// nor of the way between two of which one is elsewhere than it was.
+    #[must_use]
+    pub fn carried(&self, from: &Plan, to: &Plan) -> Self {
+        let mut live = Self::well(to);
+        let mut stayed = Vec::new();
+        for pop in to.pops() {
+            let Some(before) = from.pop_named(to.pop_name(pop)) else {
+                continue;
+            };
+            live.set_pop(pop, self.pop(before));
+            if from.pop_place(before) == to.pop_place(pop) {
+                stayed.push((pop, before));
+            }
+        }
+        for region in to.regions() {
+            let Some(before) = from.region_named(to.region_name(region)) else {
+                continue;
+            };
+            live.set_region(region, self.region(before));
+            let stays = from.region_place(before) == to.region_place(region);
+            for (pop, pop_before) in stayed.iter().filter(|_| stays) {
+                if let Some(known) = self.way(*pop_before, before)
+                    && let Some(way) = live.way_mut(*pop, region)
+                {
+                    *way = known;
+                }
+            }
+        }
+        live
+    }
+
+    /// Whether the same is chosen by both: they differ at most in averages whose change is too small to count.
+    #[must_use]
+    pub fn chooses_as(&self, other: &Self) -> bool {
+        let used = |way: &Backbone| (way.cut, way.rtt.map(|rtt| rtt.used_ms));
+        self.regions == other.regions
+            && self.pops == other.pops
+            && self.backbone.len() == other.backbone.len()
+            && (self.backbone.iter().map(used)).eq(other.backbone.iter().map(used))
+    }
+
+    /// Replaces what is known of a region; its load only if it has changed clearly.
     pub fn set_region(&mut self, ix: RegionIx, condition: Condition) {
         if let Some(known) = self.regions.get_mut(usize::from(ix.0)) {
-            *known = condition;
+            *known = known.becomes(condition);
         }
     }
 
-    /// Replaces what is known of a PoP.
+    /// Replaces what is known of a PoP; its load only if it has changed clearly.
     pub fn set_pop(&mut self, ix: PopIx, condition: Condition) {
         if let Some(known) = self.pops.get_mut(usize::from(ix.0)) {
-            *known = condition;
+            *known = known.becomes(condition);
         }
     }
 
-    /// A backbone round trip was measured. It enters an average; only a clear change of that changes what is used, so a reader
-    /// keeps one `Live` and goes on with it.
+    /// A backbone round trip was measured: the link is up. It enters an average; only a clear change of that changes what is used, so
+    /// a reader keeps one `Live`, goes on with it, and says each measured value once. The first after a cut counts at once.
     pub fn set_backbone(&mut self, pop: PopIx, region: RegionIx, rtt_us: u32) {
-        let at = self.backbone_at(pop, region);
-        let Some(known) = at.and_then(|at| self.backbone.get_mut(at)) else {
-            return;
-        };
-        let averaged = known.filter(|known| known.average_us.max(rtt_us) < CUT_OFF_US);
-        let average_us = averaged.map_or(rtt_us, |known| {
-            let rest = known.average_us - known.average_us / SMOOTHED;
-            rest.saturating_add(rtt_us / SMOOTHED)
-        });
-        let found = u16::try_from((average_us.saturating_add(500)) / 1_000).unwrap_or(u16::MAX);
-        let stays = |used: u16| used.abs_diff(found) < (used / 20).max(BACKBONE_DEADBAND_MS);
-        let used = known.map(|known| known.used_ms);
-        *known = Some(Backbone {
-            used_ms: used.filter(|used| stays(*used)).unwrap_or(found),
-            average_us,
-        });
+        if let Some(way) = self.way_mut(pop, region) {
+            way.measured(rtt_us);
+        }
+    }
+
+    /// Whether no link from a PoP to a region is up.
+    pub fn set_cut(&mut self, pop: PopIx, region: RegionIx, cut: bool) {
+        if let Some(way) = self.way_mut(pop, region) {
+            way.cut = cut;
+        }
     }
 
     /// What is known of a region.
@@ -132,17 +176,63 @@ impl Live {
             .unwrap_or_default()
     }
 
-    /// The measured round trip of a link, in milliseconds.
+    /// The measured round trip of a link, in milliseconds; of one that is cut, what it was.
     #[must_use]
     pub fn backbone_ms(&self, pop: PopIx, region: RegionIx) -> Option<u16> {
-        let at = self.backbone_at(pop, region)?;
-        let known = self.backbone.get(at).copied().flatten()?;
-        Some(known.used_ms)
+        Some(self.way(pop, region)?.rtt?.used_ms)
     }
 
-    fn backbone_at(&self, pop: PopIx, region: RegionIx) -> Option<usize> {
+    /// Whether no link from a PoP to a region is up.
+    #[must_use]
+    pub fn is_cut(&self, pop: PopIx, region: RegionIx) -> bool {
+        self.way(pop, region).is_some_and(|way| way.cut)
+    }
+
+    fn way(&self, pop: PopIx, region: RegionIx) -> Option<Backbone> {
+        self.backbone.get(self.way_at(pop, region)?).copied()
+    }
+
+    fn way_mut(&mut self, pop: PopIx, region: RegionIx) -> Option<&mut Backbone> {
+        let at = self.way_at(pop, region)?;
+        self.backbone.get_mut(at)
+    }
+
+    fn way_at(&self, pop: PopIx, region: RegionIx) -> Option<usize> {
         let (pop, region) = (usize::from(pop.0), usize::from(region.0));
         (region < self.regions.len()).then_some(pop * self.regions.len() + region)
+    }
+}
+
+impl Condition {
+    fn becomes(self, next: Self) -> Self {
+        let clear = self.load_percent.abs_diff(next.load_percent) >= LOAD_DEADBAND_PERCENT;
+        let load_percent = if clear || next.load_percent >= 100 {
+            next.load_percent
+        } else {
+            self.load_percent
+        };
+        Self {
+            load_percent,
+            ..next
+        }
+    }
+}
+
+impl Backbone {
+    fn measured(&mut self, rtt_us: u32) {
+        let averaged = self.rtt.filter(|_| !self.cut);
+        let average_us = averaged.map_or(rtt_us, |known| {
+            let rest = known.average_us - known.average_us / SMOOTHED;
+            rest.saturating_add(rtt_us / SMOOTHED)
+        });
+        let found = u16::try_from(average_us.saturating_add(500) / 1_000).unwrap_or(u16::MAX);
+        let stays = |used: &u16| used.abs_diff(found) < (used / 20).max(BACKBONE_DEADBAND_MS);
+        let used = self.rtt.map(|known| known.used_ms).filter(stays);
+        self.rtt = Some(Rtt {
+            used_ms: used.unwrap_or(found),
+            average_us,
+        });
+        self.cut = false;
     }
 }
 
@@ -155,7 +245,7 @@ mod tests {
         let mut live = Live {
             regions: Box::new([Condition::default()]),
             pops: Box::new([Condition::default()]),
-            backbone: Box::new([None]),
+            backbone: Box::new([Backbone::default()]),
         };
         let (pop, region) = (PopIx(0), RegionIx(0));
         assert_eq!(live.backbone_ms(pop, region), None);
@@ -180,11 +270,55 @@ mod tests {
             };
             assert!(found.abs_diff(used) <= off, "{ms} ms: {found}");
         }
-        live.set_backbone(pop, region, u32::MAX);
-        assert_eq!(live.backbone_ms(pop, region), Some(u16::MAX), "cut");
+        live.set_cut(pop, region, true);
+        assert!(live.is_cut(pop, region));
+        assert!(live.backbone_ms(pop, region) > Some(40), "what it was");
         live.set_backbone(pop, region, 12_000);
+        assert!(!live.is_cut(pop, region));
         assert_eq!(live.backbone_ms(pop, region), Some(12), "and back");
         live.set_backbone(PopIx(1), region, 1);
         assert_eq!(live.backbone_ms(PopIx(1), region), None, "no such PoP");
+    }
+
+    #[test]
+    fn a_load_that_wavers_chooses_the_same() {
+        let mut live = Live {
+            regions: Box::new([Condition::default()]),
+            pops: Box::new([Condition::default()]),
+            backbone: Box::new([Backbone::default()]),
+        };
+        // What is told, and what is used.
+        for (told, used) in [
+            (2, 0),
+            (3, 3),
+            (80, 80),
+            (82, 80),
+            (78, 80),
+            (83, 83),
+            (99, 99),
+            (100, 100),
+            (99, 100),
+            (97, 97),
+        ] {
+            let before = live.clone();
+            let condition = Condition {
+                load_percent: told,
+                ..Condition::default()
+            };
+            live.set_pop(PopIx(0), condition);
+            live.set_region(RegionIx(0), condition);
+            assert_eq!(live.pop(PopIx(0)).load_percent, used, "told {told}");
+            assert_eq!(live.region(RegionIx(0)).load_percent, used, "told {told}");
+            let changed = before.pop(PopIx(0)).load_percent != used;
+            assert_eq!(live.chooses_as(&before), !changed);
+        }
+        let before = live.clone();
+        live.set_backbone(PopIx(0), RegionIx(0), 12_000);
+        assert!(!live.chooses_as(&before), "the first round trip");
+        let before = live.clone();
+        live.set_backbone(PopIx(0), RegionIx(0), 13_000);
+        assert!(live.chooses_as(&before) && live != before, "noise");
+        live.set_cut(PopIx(0), RegionIx(0), true);
+        assert!(!live.chooses_as(&before), "a cut");
     }
 }

@@ -59,6 +59,8 @@ pub struct Report {
 pub struct Measured {
     groups: BTreeMap<GroupKey, GroupId>,
     medians: Vec<Box<[(PopIx, Median)]>>,
+    /// Medians that are too old to count, of the same groups.
+    floors: Vec<Box<[(PopIx, Median)]>>,
     left_out: usize,
 }
 
@@ -66,16 +68,31 @@ impl Measured {
     /// Of medians that are settled: one entry per group, PoPs in any order.
     #[must_use]
     pub fn new(groups: BTreeMap<GroupKey, Vec<(PopIx, Median)>>) -> Self {
+        Self::with_floors(groups, [])
+    }
+
+    /// The same, with what is too old to count: floors of what is guessed. Those of groups without an entry are left out.
+    #[must_use]
+    pub fn with_floors(
+        groups: BTreeMap<GroupKey, Vec<(PopIx, Median)>>,
+        floors: impl IntoIterator<Item = (GroupKey, Vec<(PopIx, Median)>)>,
+    ) -> Self {
         let mut measured = Self {
             left_out: groups.len().saturating_sub(GROUPS_MAX),
             ..Self::default()
         };
-        for (key, mut medians) in groups.into_iter().take(GROUPS_MAX) {
-            medians.sort_unstable_by_key(|(pop, _)| *pop);
-            medians.dedup_by_key(|(pop, _)| *pop);
+        for (key, medians) in groups.into_iter().take(GROUPS_MAX) {
             let id = GroupId(u32::try_from(measured.medians.len()).unwrap_or(u32::MAX));
             measured.groups.insert(key, id);
-            measured.medians.push(medians.into());
+            measured.medians.push(sorted(medians));
+        }
+        measured.floors = vec![Box::default(); measured.medians.len()];
+        for (key, floors) in floors {
+            let id = measured.groups.get(&key).map(|id| id.0);
+            let at = id.and_then(|id| usize::try_from(id).ok());
+            if let Some(kept) = at.and_then(|at| measured.floors.get_mut(at)) {
+                *kept = sorted(floors);
+            }
         }
         measured
     }
@@ -89,9 +106,37 @@ impl Measured {
     /// The median of a group at a PoP.
     #[must_use]
     pub fn median(&self, group: GroupId, pop: PopIx) -> Option<Median> {
-        let medians = self.medians.get(usize::try_from(group.0).ok()?)?;
-        let at = medians.binary_search_by_key(&pop, |(pop, _)| *pop).ok()?;
-        medians.get(at).map(|(_, median)| *median)
+        at_pop(&self.medians, group, pop)
+    }
+
+    /// What the median of a group at a PoP was when it last counted.
+    #[must_use]
+    pub fn floor(&self, group: GroupId, pop: PopIx) -> Option<Median> {
+        at_pop(&self.floors, group, pop)
+    }
+
+    /// Whether any median of a group counts.
+    #[must_use]
+    pub fn has_median(&self, group: GroupId) -> bool {
+        let at = usize::try_from(group.0).ok();
+        let medians = at.and_then(|at| self.medians.get(at));
+        medians.is_some_and(|medians| !medians.is_empty())
+    }
+
+    /// Whether the same is chosen by both: groups, their ids and round trips in milliseconds are the same, whatever clients they are of.
+    #[must_use]
+    pub fn chooses_as(&self, other: &Self) -> bool {
+        let same = |a: &[Box<[(PopIx, Median)]>], b: &[Box<[(PopIx, Median)]>]| {
+            let each = |(pop, median): &(PopIx, Median)| (*pop, median.rtt_ms());
+            let pairs = a.iter().zip(b);
+            a.len() == b.len()
+                && pairs
+                    .into_iter()
+                    .all(|(a, b)| a.iter().map(each).eq(b.iter().map(each)))
+        };
+        self.groups == other.groups
+            && same(&self.medians, &other.medians)
+            && same(&self.floors, &other.floors)
     }
 
     /// Client prefixes that groups are of: networks to look at when everything is compiled.
@@ -119,4 +164,25 @@ impl Measured {
     pub const fn left_out(&self) -> usize {
         self.left_out
     }
+}
+
+impl Median {
+    /// Milliseconds, as costs are counted.
+    #[must_use]
+    pub fn rtt_ms(self) -> u16 {
+        let ms = self.rtt_us.saturating_add(500) / 1_000;
+        u16::try_from(ms).unwrap_or(u16::MAX)
+    }
+}
+
+fn at_pop(lists: &[Box<[(PopIx, Median)]>], group: GroupId, pop: PopIx) -> Option<Median> {
+    let medians = lists.get(usize::try_from(group.0).ok()?)?;
+    let at = medians.binary_search_by_key(&pop, |(pop, _)| *pop).ok()?;
+    medians.get(at).map(|(_, median)| *median)
+}
+
+fn sorted(mut medians: Vec<(PopIx, Median)>) -> Box<[(PopIx, Median)]> {
+    medians.sort_unstable_by_key(|(pop, _)| *pop);
+    medians.dedup_by_key(|(pop, _)| *pop);
+    medians.into()
 }

@@ -45,6 +45,7 @@ pub(crate) struct RegionPlan {
     pub(crate) avoid_countries: Box<[Country]>,
     pub(crate) weight: u16,
     pub(crate) key: u64,
+    pub(crate) place: Option<Place>,
     /// PoPs with links to it.
     pub(crate) pops: Box<[PopIx]>,
 }
@@ -176,6 +177,20 @@ impl Plan {
         self.regions.get(usize::from(ix.0))
     }
 
+    pub(crate) fn region_place(&self, ix: RegionIx) -> Option<Place> {
+        self.region(ix)?.place
+    }
+
+    pub(crate) fn pop_place(&self, ix: PopIx) -> Option<Place> {
+        self.pop(ix)?.place
+    }
+
+    /// The PoP of another plan, in this one: of the same name, and where it was.
+    pub(crate) fn same_pop(&self, other: &Self, ix: PopIx) -> Option<PopIx> {
+        let here = self.pop_named(other.pop_name(ix))?;
+        (self.pop_place(here) == other.pop_place(ix)).then_some(here)
+    }
+
     pub(crate) fn pop(&self, ix: PopIx) -> Option<&PopPlan> {
         self.pops.get(usize::from(ix.0))
     }
@@ -208,6 +223,7 @@ fn region_plan(
             .collect(),
         weight: region.weight,
         key: key_of(&region.name),
+        place: region.location.as_ref().and_then(place_of),
         pops: linked.map(|(at, _)| PopIx(index(at))).collect(),
     }
 }

@@ -12,8 +12,9 @@ use topology::Continent;
 
 use crate::Snapshot;
 use crate::facts::{Client, Country, Place};
+use crate::measured::Median;
 use crate::plan::{Plan, PopIx, RegionIx, ResidencyIx};
-use crate::policy::measured::{Groups, MeasuredBy, groups_of, median_of};
+use crate::policy::measured::{Groups, MeasuredBy, floor_of, groups_of, is_measured, median_of};
 use crate::policy::rules::Said;
 use crate::policy::{avoid, continent, distance};
 
@@ -37,6 +38,8 @@ pub struct Class {
 pub enum Evidence {
     /// Measured round trips.
     Measured(MeasuredBy),
+    /// Measured longer ago than counts, and more than what is guessed.
+    MeasuredBefore,
     /// Distance to the client's city or country.
     Distance(crate::facts::PlaceOf),
     /// Distance to the middle of the client's continent.
@@ -88,7 +91,7 @@ pub fn classify(client: &Client, snapshot: &Snapshot) -> Class {
 pub fn rank(class: &Class, snapshot: &Snapshot) -> Ranking {
     let plan = &snapshot.plan;
     let rules = &plan.rules;
-    let (regions_first, regions_last) = regions_of(class, plan);
+    let (regions_first, regions_last) = regions_of(class, snapshot);
     let pops_last = avoid::pops(plan, &class.said);
     let pops_first = rules
         .effect_of(class.said.pops)
@@ -120,12 +123,18 @@ pub fn rank(class: &Class, snapshot: &Snapshot) -> Ranking {
 #[must_use]
 pub fn cost_of(class: &Class, snapshot: &Snapshot, pop: PopIx) -> (u16, Evidence) {
     if let Some((by, median)) = median_of(&snapshot.measured, &class.groups, pop) {
-        let ms = median.rtt_us.saturating_add(500) / 1_000;
-        return (
-            u16::try_from(ms).unwrap_or(u16::MAX),
-            Evidence::Measured(by),
-        );
+        return (median.rtt_ms(), Evidence::Measured(by));
     }
+    let (guess_ms, evidence) = guess_of(class, snapshot, pop);
+    let floor = floor_of(&snapshot.measured, &class.groups, pop).map(Median::rtt_ms);
+    match floor.filter(|floor_ms| *floor_ms > guess_ms && evidence != Evidence::Nothing) {
+        Some(floor_ms) => (floor_ms, Evidence::MeasuredBefore),
+        None => (guess_ms, evidence),
+    }
+}
+
+/// The round trip that geography suggests.
+fn guess_of(class: &Class, snapshot: &Snapshot, pop: PopIx) -> (u16, Evidence) {
     let site = snapshot.plan.pop(pop).and_then(|pop| pop.place);
     match (class.place, class.continent, site) {
         (Some(place), _, Some(site)) => (
@@ -175,13 +184,15 @@ impl Ranking {
 }
 
 /// Regions that come first and last. Where nothing is known of a client, the topology's order stands in for costs.
-fn regions_of(class: &Class, plan: &Plan) -> (Box<[RegionIx]>, Box<[RegionIx]>) {
+fn regions_of(class: &Class, snapshot: &Snapshot) -> (Box<[RegionIx]>, Box<[RegionIx]>) {
+    let plan = &snapshot.plan;
     let last = avoid::regions(plan, &class.said, class.country);
     let effect = plan.rules.effect_of(class.said.regions);
     let named = effect.map(|effect| effect.regions.clone());
     let mut first = without(&named.unwrap_or_default(), &last).into_vec();
-    let nothing_known =
-        class.place.is_none() && class.continent.is_none() && class.groups == Groups::default();
+    let nothing_known = class.place.is_none()
+        && class.continent.is_none()
+        && !is_measured(&snapshot.measured, &class.groups);
     if nothing_known {
         let others = plan.regions().filter(|region| {
             let weight = plan.region(*region).map_or(0, |region| region.weight);

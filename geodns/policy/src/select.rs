@@ -168,9 +168,10 @@ fn pop_candidate(ranking: &Ranking, ix: PopIx, region: RegionIx, snapshot: &Snap
     let weight = pop.map_or(0, |pop| pop.weight);
     let backbone_ms = snapshot.plan.backbone_ms(ix, region, &snapshot.live);
     let client_ms = ranking.rtt_ms.get(usize::from(ix.0)).copied();
+    let cut = snapshot.live.is_cut(ix, region);
     Candidate {
         index: ix.0,
-        standing: health::standing(condition, constants),
+        standing: health::standing_of_way(condition, cut, constants),
         tier: tier(&ranking.pops_first, &ranking.pops_last, &ix, weight),
         cost: Cost {
             client_ms: u32::from(client_ms.unwrap_or_default()),

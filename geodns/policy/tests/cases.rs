@@ -73,6 +73,8 @@ struct State {
     down: Vec<String>,
     draining: Vec<String>,
     load_percent: BTreeMap<String, u16>,
+    /// `POP REGION`: no link is up.
+    cut: Vec<String>,
     /// `POP REGION`: milliseconds.
     backbone_ms: BTreeMap<String, u32>,
 }
@@ -304,11 +306,18 @@ fn set_live(state: &State, plan: &Plan, live: &mut Live) {
             (None, None) => panic!("{name} is neither a region nor a PoP"),
         }
     }
-    for (link, ms) in &state.backbone_ms {
+    let ends = |link: &str| {
         let (pop, region) = link.split_once(' ').expect("POP REGION");
         let pop = plan.pop_named(pop).expect("a PoP");
-        let region = plan.region_named(region).expect("a region");
+        (pop, plan.region_named(region).expect("a region"))
+    };
+    for (link, ms) in &state.backbone_ms {
+        let (pop, region) = ends(link);
         live.set_backbone(pop, region, ms * 1_000);
+    }
+    for link in &state.cut {
+        let (pop, region) = ends(link);
+        live.set_cut(pop, region, true);
     }
 }
 

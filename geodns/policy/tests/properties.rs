@@ -113,6 +113,40 @@ fn names(decision: &Decision) -> (Vec<String>, Vec<String>) {
         .into()
 }
 
+/// Who is sent elsewhere to be measured stays with what a rule names.
+#[test]
+fn exploration_leaves_nothing_that_a_rule_names() {
+    let snapshot = Snapshot::of(plan());
+    let of = |country, asn| {
+        let facts = Facts {
+            country: Country::new(country),
+            continent: Some(Continent::Eu),
+            location: Place::new(50.0, 8.0, PlaceOf::City),
+            asn,
+        };
+        Client::new(IpAddr::from([9, 9, 9, 9]), facts)
+    };
+    for (client, named) in [
+        (of("AA", None), "ap"),
+        (of("BB", Some(7)), "jnb"),
+        (of("BB", None), ""),
+    ] {
+        let mut explored = 0;
+        for epoch in 0..20_000 {
+            let request = Request::default().exploring_at(epoch * 600);
+            let decision = decide(&client, &snapshot, &request);
+            explored += u32::from(decision.explored_instead_of.is_some());
+            match named {
+                "ap" => assert_eq!(decision.region, named),
+                "jnb" => assert_eq!(decision.ingresses[0].name, named),
+                _ => {}
+            }
+        }
+        // The one PoP that is named has no other beside it.
+        assert_eq!(explored == 0, named == "jnb", "{named}: {explored}");
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 

@@ -8,6 +8,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
 use geodns_policy::policy::{distance, explore};
+use geodns_policy::rank::Evidence;
 use geodns_policy::{
     Client, Condition, Facts, Gathered, Live, Median, Memory, Place, PlaceOf, Plan, PopIx,
     RegionIx, Report, Request, Snapshot, decide, gather,
@@ -34,10 +35,15 @@ const AREAS: [(&str, f64, f64); 12] = [
 const PREFIXES: u8 = 24;
 /// Sessions of one prefix in ten minutes.
 const SESSIONS: u32 = 8;
+/// Clients of a prefix that a PoP keeps.
+const CLIENTS_MAX: usize = 64;
 /// What is promised of steering: it is right after this many sessions of an autonomous system, one of a hundred explored.
 const SESSIONS_PROMISED: u32 = 30_000;
 /// How often in a row, ten epochs apart, it must be found right.
 const STAYS_RIGHT: usize = 4;
+/// Ages of evidence that are waited for it to be found right, and that it must stay so then.
+const LEARNS_AGES: u64 = 2;
+const STAYS_AGES: u64 = 5;
 
 /// The truth, in microseconds.
 struct World {
@@ -84,6 +90,44 @@ fn measured_evidence_finds_what_geography_misses() {
             right.len() == STAYS_RIGHT,
             "seed {seed}: regret {found:?} ms after {SESSIONS_PROMISED} sessions"
         );
+    }
+}
+
+/// A PoP that was found to be far is tried seldom, so what was measured of it grows too old to count: that must send nobody there again.
+#[test]
+fn evidence_that_grows_old_sends_nobody_back() {
+    for seed in SEEDS {
+        // A quarter of the time and four times the exploration: as much is measured in one age as by default.
+        let mut world = World::with(seed, |steering| {
+            steering.measured.age_max_s /= 4;
+            steering.measured.explore_permille *= 4;
+        });
+        let mut known = Known::default();
+        let per_age = u64::from(world.plan.steering().measured.age_max_s) / explore::EPOCH_S;
+        let mut wrong = BTreeMap::<usize, u32>::new();
+        let mut was_right = Vec::new();
+        for epoch in 0..per_age * (LEARNS_AGES + STAYS_AGES) {
+            world.epoch(&mut known, epoch, true);
+            if epoch < per_age * LEARNS_AGES {
+                continue;
+            }
+            let regrets = world.all_regrets(&known);
+            let (median, p95) = quantiles(regrets.clone());
+            assert!(
+                median == 0.0 && p95 <= 10.0,
+                "seed {seed} epoch {epoch}: {median} {p95} ms"
+            );
+            let right: Vec<bool> = regrets.iter().map(|us| *us <= 10_000).collect();
+            for (at, is_right) in right.iter().enumerate() {
+                let was_right = was_right.get(at).copied().unwrap_or(*is_right);
+                *wrong.entry(at).or_default() += u32::from(was_right && !is_right);
+            }
+            was_right = right;
+        }
+        let left = wrong.values().filter(|times| **times > 0).count();
+        let often = wrong.values().copied().max().unwrap_or_default();
+        println!("seed {seed}: {left} prefixes left what is right, {often} times at most");
+        assert!(often <= 1, "seed {seed}: there and back: {wrong:?}");
     }
 }
 
@@ -266,9 +310,34 @@ fn what_nobody_tells_any_more_is_forgotten() {
     known.settle(&world, &world.all_reports(), 0);
     let day = u64::from(world.plan.steering().measured.age_max_s);
     known.settle(&world, &[], day);
-    assert!(!known.measured.is_empty(), "a day is not over");
-    known.settle(&world, &[], day + 1);
-    assert!(known.measured.is_empty());
+    let (area, client) = (3, world.client(3, 0));
+    let evidence = |known: &Known| {
+        let snapshot = world.snapshot(known);
+        let class = geodns_policy::classify(&client, &snapshot);
+        let of = |pop| geodns_policy::rank::cost_of(&class, &snapshot, pop);
+        world.plan.pops().map(of).collect::<Vec<_>>()
+    };
+    let is_measured = |it: &(u16, Evidence)| matches!(it.1, Evidence::Measured(_));
+    assert!(
+        evidence(&known).iter().all(is_measured),
+        "a day is not over"
+    );
+    let guessed = evidence(&Known::default());
+    for (after, has_floors) in [(day + 1, true), (day * 8, true), (day * 8 + 1, false)] {
+        known.settle(&world, &[], after);
+        let found = evidence(&known);
+        for (pop, (found, guessed)) in world.plan.pops().zip(found.iter().zip(&guessed)) {
+            let truth_ms = world.access[area][usize::from(pop.0)].saturating_add(500) / 1_000;
+            let floor = u16::try_from(truth_ms).expect("less than a minute");
+            let expected = if has_floors && floor > guessed.0 {
+                (floor, Evidence::MeasuredBefore)
+            } else {
+                *guessed
+            };
+            assert_eq!(*found, expected, "{pop:?} after {after} s");
+        }
+        assert_eq!(known.measured.is_empty(), !has_floors);
+    }
 }
 
 #[test]
@@ -291,6 +360,37 @@ fn exploration_is_bounded_and_the_same_at_every_node() {
     assert_eq!(
         explore::drawn(net, first, 500),
         explore::drawn(net, last, 500)
+    );
+}
+
+/// What is measured to be far is tried too, but seldom.
+#[test]
+fn far_ways_are_tried_seldom() {
+    let world = World::new(1);
+    let mut known = Known::default();
+    let far = |report: &Report| report.median.rtt_us > 150_000;
+    let reports = world.all_reports();
+    assert!(reports.iter().any(far));
+    known.settle(&world, &reports, 0);
+    let snapshot = world.snapshot(&known);
+    let (mut explored, mut tried_far) = (0, 0);
+    for epoch in 0..40_000 {
+        let client = world.client(7, 0);
+        let request = Request::default().exploring_at(epoch * explore::EPOCH_S);
+        let decision = decide(&client, &snapshot, &request);
+        if decision.explored_instead_of.is_some() {
+            explored += 1;
+            let plain = decide(&client, &snapshot, &Request::default());
+            let [tried, best] =
+                [&decision, &plain].map(|it| it.ingresses[0].cost_ms.expect("a cost"));
+            tried_far += u32::from(tried > best + explore::KNOWN_WITHIN_MS);
+        }
+    }
+    let share = u32::try_from(explore::FAR_EVERY).expect("few");
+    assert!(explored > 300, "{explored}");
+    assert!(
+        tried_far > 0 && tried_far * share < explored * 2,
+        "{tried_far} of {explored}"
     );
 }
 
@@ -350,7 +450,8 @@ fn exploration_keeps_the_region_and_leaves_out_what_is_not_usable() {
 struct Known {
     memory: Memory,
     measured: Arc<geodns_policy::Measured>,
-    samples: BTreeMap<(usize, u8, PopIx), Vec<u32>>,
+    /// What PoPs keep of each prefix: when and how long, the latest of so many clients as PoPs keep, none older than counts.
+    samples: BTreeMap<(usize, u8, PopIx), Vec<(u64, u32)>>,
 }
 
 impl Known {
@@ -367,9 +468,14 @@ impl Known {
 impl World {
     /// Twelve PoPs and four regions. The public Internet is up to three times slower than distance says, or twice as fast.
     fn new(seed: u64) -> Self {
+        Self::with(seed, |_| ())
+    }
+
+    fn with(seed: u64, change: impl Fn(&mut topology::Steering)) -> Self {
         let text = include_str!("../../../topology/samples/world.yaml");
         let mut topology = topology::load(text, "world.yaml").expect("the sample is valid");
         topology.steering.rules.clear();
+        change(&mut topology.steering);
         let plan = Plan::new(&topology);
         let mut random = Random(seed);
         let mut live = Live::well(&plan);
@@ -422,18 +528,28 @@ impl World {
                 let truth = self.access[area][usize::from(pop.0)];
                 let samples = known.samples.entry((area, prefix, pop)).or_default();
                 for _ in 0..SESSIONS {
-                    samples.push(truth + self.random.below(6_000));
+                    samples.push((epoch, truth + self.random.below(6_000)));
                 }
             }
         }
-        let reports = known
-            .samples
-            .iter_mut()
-            .map(|((area, prefix, pop), samples)| {
-                samples.sort_unstable();
-                let clients = u32::try_from(samples.len()).expect("few");
-                self.report(*area, *prefix, *pop, samples[samples.len() / 2], clients)
-            });
+        let age_max = u64::from(self.plan.steering().measured.age_max_s) / explore::EPOCH_S;
+        known.samples.retain(|_, samples| {
+            samples.retain(|(at, _)| epoch - at <= age_max);
+            let more = samples.len().saturating_sub(CLIENTS_MAX);
+            samples.drain(..more);
+            !samples.is_empty()
+        });
+        let reports = known.samples.iter().map(|((area, prefix, pop), samples)| {
+            let mut rtts: Vec<u32> = samples.iter().map(|(_, rtt_us)| *rtt_us).collect();
+            rtts.sort_unstable();
+            let clients = u32::try_from(rtts.len()).expect("few");
+            let last = samples.last().map_or(epoch, |(at, _)| *at);
+            let age_s = (epoch - last) * explore::EPOCH_S;
+            Report {
+                age_s: u32::try_from(age_s).expect("days"),
+                ..self.report(*area, *prefix, *pop, rtts[(rtts.len() - 1) / 2], clients)
+            }
+        });
         let reports: Vec<_> = reports.collect();
         known.settle(self, &reports, (epoch + 1) * explore::EPOCH_S);
     }
@@ -478,11 +594,12 @@ impl World {
 
     /// What clients lose against the best there is: median and 95th percentile, in milliseconds.
     fn regret(&self, known: &Known) -> (f64, f64) {
-        quantiles(
-            (0..AREAS.len())
-                .flat_map(|area| self.regrets(area, known))
-                .collect(),
-        )
+        quantiles(self.all_regrets(known))
+    }
+
+    fn all_regrets(&self, known: &Known) -> Vec<u32> {
+        let areas = 0..AREAS.len();
+        areas.flat_map(|area| self.regrets(area, known)).collect()
     }
 
     fn regret_of_area(&self, area: usize, known: &Known) -> (f64, f64) {

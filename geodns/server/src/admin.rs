@@ -47,8 +47,9 @@ fn state(node: &str, world: &World) -> serde_json::Value {
         .map(|ix| json!({ "name": plan.region_name(ix), "condition": live.region(ix) }));
     let pops = plan.pops().map(|ix| {
         let backbone = plan.regions().filter_map(|region| {
-            let ms = live.backbone_ms(ix, region)?;
-            Some(json!({ "region": plan.region_name(region), "rtt_ms": ms }))
+            let (ms, cut) = (live.backbone_ms(ix, region), live.is_cut(ix, region));
+            let is_told = ms.is_some() || cut;
+            is_told.then(|| json!({ "region": plan.region_name(region), "rtt_ms": ms, "cut": cut }))
         });
         json!({
             "name": plan.pop_name(ix),

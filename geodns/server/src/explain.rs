@@ -10,6 +10,7 @@ use geodns_policy::compile::{MEMORY_LEN, compile};
 use geodns_policy::databases::Databases;
 use geodns_policy::decision::{Choosable, Decision, Flip};
 use geodns_policy::facts::cut;
+use geodns_policy::policy::explore::EPOCH_S;
 use geodns_policy::{Condition, Live, Plan, Request, RequestError, Snapshot};
 use runtime::clock;
 use runtime::metrics::Registry;
@@ -31,12 +32,37 @@ pub struct Explanation {
     /// Which region and ingresses, and why.
     #[serde(flatten)]
     pub decision: Decision,
+    /// What HTTP steering answers instead at the moment, so that it is measured; never DNS.
+    pub exploration: Option<Exploration>,
     /// The network that DNS tells resolvers the answer holds for.
     pub scope: ipnet::IpNet,
     /// What is known of addresses, in order of trust.
     pub databases: Vec<DatabaseShown>,
     /// Since the state of the nodes was last read, in seconds; none: never.
     pub state_age_s: Option<u64>,
+    /// What was not known to whoever decided, and a node may know.
+    pub unknown: Vec<Unknown>,
+}
+
+/// A client of these explores.
+#[derive(Clone, Debug, Serialize)]
+pub struct Exploration {
+    /// Where it is sent.
+    pub region: String,
+    /// By this PoP.
+    pub ingress: String,
+    /// Until then.
+    pub until_unix_s: u64,
+}
+
+/// What a decision from files does not know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Unknown {
+    /// What PoPs measured.
+    MeasuredRoundTrips,
+    /// Health, drains, load, backbone: all is well and idle.
+    LiveState,
 }
 
 /// A geolocation database.
@@ -63,14 +89,23 @@ impl Explanation {
         state_age_s: Option<u64>,
     ) -> Result<Self, RequestError> {
         let request = Request::new(&grounds.snapshot.plan, region, residency)?.explaining();
+        let exploring = request.exploring_at(unix_s);
         let address = address.to_canonical();
         let decision = grounds.decide(address, &request);
         let scope = grounds.scope(address, decision.shared);
+        let explored = grounds.decide(address, &exploring);
+        let exploration = explored.explored_instead_of.is_some().then(|| Exploration {
+            region: explored.region.clone(),
+            ingress: first_name(&explored.ingresses),
+            until_unix_s: (unix_s / EPOCH_S + 1) * EPOCH_S,
+        });
         Ok(Self {
             scope: cut(address, scope, scope),
             decision,
+            exploration,
             databases: databases(grounds.databases, unix_s),
             state_age_s,
+            unknown: Vec::new(),
         })
     }
 
@@ -96,6 +131,13 @@ impl Explanation {
         lines.extend(rules.map(|said| format!("rule={} by={}", said.rule, word(&said.matched_by))));
         lines.extend(candidates("region", &decision.regions));
         lines.extend(candidates("ingress", &decision.ingresses));
+        let exploration = self.exploration.iter();
+        lines.extend(exploration.map(|tried| {
+            format!(
+                "http explores region={} ingress={}",
+                tried.region, tried.ingress
+            )
+        }));
         let flips = decision.flips.iter().take(LINES_FLIPS_MAX);
         lines.extend(flips.map(|flip| format!("flip {}", flip_text(flip))));
         let age = self.databases.iter().map(|shown| shown.age_days).max();
@@ -132,7 +174,20 @@ pub fn offline(
         databases: &databases,
         tables: &compiled.tables,
     };
-    Ok(Explanation::new(&grounds, address, wanted, unix_s, None)?)
+    let mut explanation = Explanation::new(&grounds, address, wanted, unix_s, None)?;
+    explanation.unknown.push(Unknown::MeasuredRoundTrips);
+    if state.is_none() {
+        explanation.unknown.push(Unknown::LiveState);
+    }
+    // Who explores is known; what is tried depends on what is measured.
+    explanation.exploration = None;
+    Ok(explanation)
+}
+
+fn first_name(candidates: &[Choosable]) -> String {
+    candidates
+        .first()
+        .map_or_else(String::new, |first| first.name.clone())
 }
 
 /// What `/state` says of sites. What it does not say is as if all were well.
@@ -159,11 +214,13 @@ fn live_of(plan: &Plan, state: &Value) -> Live {
         let ways = site.get("backbone").and_then(Value::as_array);
         for way in ways.into_iter().flatten() {
             let region = plan.region_named(&name(way, "region"));
-            let rtt_ms = way.get("rtt_ms").and_then(Value::as_u64);
-            if let (Some(region), Some(rtt_ms)) = (region, rtt_ms) {
+            let Some(region) = region else { continue };
+            if let Some(rtt_ms) = way.get("rtt_ms").and_then(Value::as_u64) {
                 let rtt_us = rtt_ms.saturating_mul(1_000);
                 live.set_backbone(pop, region, u32::try_from(rtt_us).unwrap_or(u32::MAX));
             }
+            let cut = way.get("cut").and_then(Value::as_bool);
+            live.set_cut(pop, region, cut.unwrap_or_default());
         }
     }
     live

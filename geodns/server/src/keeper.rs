@@ -15,6 +15,7 @@
 mod choices;
 mod compiler;
 mod figures;
+mod known;
 mod site;
 
 use std::os::fd::AsFd as _;
@@ -24,7 +25,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 use arc_swap::ArcSwap;
 use geodns_policy::databases::Databases;
-use geodns_policy::{Live, Measured, Memory, Snapshot, gather};
+use geodns_policy::{Live, Snapshot};
 use geodns_proto::cookie::Secrets;
 use geodns_proto::dnssec::Validity;
 use geodns_proto::select::Served;
@@ -36,16 +37,15 @@ use runtime::store::{self, States};
 use runtime::watch::IDLE_TURN_MAX;
 
 use self::choices::{Signed, choose};
-use self::compiler::{Compiled, Compiler, Done, Job};
+use self::compiler::{Compiled, Compiler, Died, Done, Job};
 use self::figures::Figures;
+use self::known::Known;
 use self::site::Site;
 use crate::databases::Shelf;
 use crate::udp::Answers;
 use crate::world::{Current, Map, World};
-use crate::{live, slow, udp};
+use crate::{slow, udp};
 
-/// Between two looks at medians.
-const MEDIANS_INTERVAL: Duration = Duration::from_secs(60);
 /// Choices follow live state no more often.
 const CHOICES_INTERVAL: Duration = Duration::from_millis(500);
 
@@ -78,24 +78,24 @@ pub(crate) struct Keeper {
     shutdown: Shutdown,
     waker: Waker,
     kept: Kept,
-    compiler: Compiler,
+    compiler: Compiler<Job, Done>,
     figures: Figures,
     seed: u64,
-    /// The configuration that was looked at last.
+    /// Generation of the configuration that was looked at last, taken or refused.
+    looked_at: u64,
+    /// The last one that was taken, and what came of it.
     using: Arc<Config>,
-    /// What came of it, or of the last one that something came of.
     site: Arc<Site>,
     shelf: Shelf,
     databases: Arc<Databases>,
-    measured: Arc<Measured>,
-    memory: Memory,
-    medians_due: Instant,
+    known: Known,
     /// Something has changed that tables depend on.
     stale: bool,
     /// What is served: the site tables were made for, and the tables.
     served: Job,
     compiled: Compiled,
-    live: Arc<Live>,
+    /// Live state has changed and is not shown yet.
+    unshown: bool,
     signed: Signed,
     /// The day it was last tried to sign for: one that cannot be signed is tried once.
     tried: Validity,
@@ -126,10 +126,11 @@ impl Keeper {
         let compiled = first.result.context("compiling the tables")?;
         let figures = Figures::new(&context.metrics);
         figures.compiled(&compiled, first.took);
-        let live = Arc::new(Live::well(&site.plan));
+        let now = clock::now();
+        let known = Known::new(&site.plan, now);
         let seed = random::number().context("seed of names")?;
         let mut signed = Signed::default();
-        let made = Made::new(&served, &compiled, &live, &mut signed, seed)?;
+        let made = Made::new(&served, &compiled, known.live(), &mut signed, seed)?;
         let kept = Kept {
             slow: Arc::new(ArcSwap::from_pointee(made.snapshot(&site, &drawn))),
             current: Current::new(made.world),
@@ -138,27 +139,25 @@ impl Keeper {
             drawn,
         };
         figures.observe(&context.metrics, &kept.current);
-        let now = clock::now();
         let keeper = Self {
             config: context.config.clone(),
             shutdown: context.shutdown.clone(),
             states: follow_states(context, &waker)?,
-            compiler: Compiler::start(waker.clone())?,
+            compiler: Compiler::start(waker.clone(), compiler::run)?,
             waker,
             kept: kept.clone(),
             figures,
             seed,
+            looked_at: config.generation,
             using: config,
             site,
             databases,
             shelf,
-            measured: Arc::default(),
-            memory: Memory::default(),
-            medians_due: now,
+            known,
             stale: false,
             served,
             compiled,
-            live,
+            unshown: false,
             signed,
             tried: Validity::at(clock::unix_s()),
             states_seen: Arc::default(),
@@ -177,7 +176,7 @@ impl Keeper {
                 return;
             }
             // 2. topology and credentials
-            self.follow_config();
+            self.follow_config(now);
             // 3. databases
             self.follow_databases();
             // 4. medians
@@ -200,27 +199,28 @@ impl Keeper {
         }
     }
 
-    fn follow_config(&mut self) {
+    fn follow_config(&mut self, now: Instant) {
         let unix_s = clock::unix_s();
         let validity = Validity::at(unix_s);
         let is_signed_of_old =
             self.site.keys.is_some() && self.site.validity != validity && self.tried != validity;
-        let is_new = self.config.generation() != self.using.generation;
+        let is_new = self.config.generation() != self.looked_at;
         if !is_new && !is_signed_of_old {
             return;
         }
         self.tried = validity;
-        self.using = self.config.load();
-        match Site::new(&self.using, unix_s) {
+        let config = if is_new {
+            self.config.load()
+        } else {
+            Arc::clone(&self.using)
+        };
+        self.looked_at = self.looked_at.max(config.generation);
+        match Site::new(&config, unix_s) {
             Ok(site) => {
+                self.known.replan(&self.site.plan, &site.plan, now);
                 self.site = Arc::new(site);
+                self.using = config;
                 self.stale = true;
-                if is_new {
-                    // Places in the old plan mean nothing in the new one.
-                    self.measured = Arc::default();
-                    self.memory = Memory::default();
-                    self.medians_due = clock::now();
-                }
             }
             Err(error) => {
                 let error = format!("{error:#}");
@@ -239,58 +239,89 @@ impl Keeper {
     }
 
     fn follow_medians(&mut self, now: Instant) {
-        if now < self.medians_due {
-            return;
-        }
-        self.medians_due = now + MEDIANS_INTERVAL;
         let states = self.states.load_full();
-        let plan = &self.site.plan;
-        let unix_s = clock::unix_s();
-        let reports = live::reports(&states, plan, unix_s);
+        let plans = (&self.site.plan, &self.served.site.plan);
         let facts = |address| self.databases.facts(address);
-        let gathered = gather(reports, facts, &plan.steering().measured);
-        let measured = self.memory.settle(&gathered, plan, &self.live, unix_s);
-        self.figures.measured(&measured, &gathered, &self.memory);
-        if measured != *self.measured {
-            self.measured = Arc::new(measured);
+        let before = Arc::clone(self.known.measured());
+        let look = self
+            .known
+            .look(&states, plans, facts, (now, clock::unix_s()));
+        let Some(look) = look else { return };
+        let measured = self.known.measured();
+        self.figures
+            .measured(measured, &look.gathered, self.known.memory());
+        if look.moves {
             self.stale = true;
+        } else if Arc::ptr_eq(&self.served.measured, &before) && !Arc::ptr_eq(measured, &before) {
+            // The tables are those that it would lead to.
+            self.served.measured = Arc::clone(measured);
+            self.kept.current.measured(Arc::clone(measured));
         }
     }
 
     fn follow_tables(&mut self) {
-        if let Some(done) = self.compiler.take() {
-            self.install(done);
+        match self.compiler.take() {
+            Ok(Some(done)) => self.install(done),
+            Ok(None) => {}
+            Err(Died) => self.revive(),
         }
         if self.stale && !self.compiler.is_busy() {
             self.stale = false;
             self.compiler.begin(Job {
                 config: Arc::clone(&self.using),
                 site: Arc::clone(&self.site),
-                measured: Arc::clone(&self.measured),
+                measured: Arc::clone(self.known.measured()),
                 databases: Arc::clone(&self.databases),
             });
         }
     }
 
+    /// Another compiler in place of one that panicked. What it was given is not tried again before something changes.
+    fn revive(&mut self) {
+        self.figures.died.add(1);
+        tracing::error!("making tables panicked: the old ones stay");
+        match Compiler::start(self.waker.clone(), compiler::run) {
+            Ok(compiler) => self.compiler = compiler,
+            Err(error) => tracing::error!(%error, "tables cannot be made"),
+        }
+    }
+
+    /// Serves what was compiled: all of it or nothing.
     fn install(&mut self, done: Done) {
-        match done.result {
-            Ok(compiled) => {
-                self.figures.compiled(&compiled, done.took);
-                let (site, before) = (&done.job.site, &self.served.site);
-                if !Arc::ptr_eq(site, before) {
-                    self.live = Arc::new(Live::well(&site.plan));
-                    self.signed = Signed::default();
-                    self.kept.tls.store(Arc::clone(&site.tls));
-                }
-                self.served = done.job;
-                self.compiled = compiled;
-                self.live = Arc::new(self.live_now(&self.states.load()));
-                self.publish();
-            }
+        let Done { job, result, took } = done;
+        let compiled = match result {
+            Ok(compiled) => compiled,
             Err(error) => {
                 tracing::error!(%error, "tables: the old ones stay");
                 self.figures.failed.add(1);
+                return;
             }
+        };
+        self.figures.compiled(&compiled, took);
+        let (site, before) = (&job.site, &self.served.site);
+        let is_same = Arc::ptr_eq(site, before);
+        let live = if is_same {
+            Arc::clone(self.known.live())
+        } else {
+            let plans = (&*before.plan, &*site.plan);
+            self.known.live_for(&job.config.topology, plans)
+        };
+        // Signatures hold for the keys and the day of one site.
+        let mut signed = if is_same {
+            std::mem::take(&mut self.signed)
+        } else {
+            Signed::default()
+        };
+        match Made::new(&job, &compiled, &live, &mut signed, self.seed) {
+            Ok(made) => {
+                self.kept.tls.store(Arc::clone(&job.site.tls));
+                self.known.served(live);
+                self.served = job;
+                self.compiled = compiled;
+                self.signed = signed;
+                self.show(made);
+            }
+            Err(error) => self.refuse(&error),
         }
     }
 
@@ -300,39 +331,43 @@ impl Keeper {
             return;
         }
         self.choices_due = now + CHOICES_INTERVAL;
-        let live = self.live_now(&states);
+        let Job { config, site, .. } = &self.served;
+        let changed = self.known.hear(&states, &config.topology, &site.plan);
         self.states_seen = states;
-        if live != *self.live {
-            self.live = Arc::new(live);
-            self.publish();
+        if changed || self.unshown {
+            self.choose_anew();
         } else if self.kept.current.load().heard_at != self.states_seen.answered_at {
             self.kept.current.touch(self.states_seen.answered_at);
         }
     }
 
-    fn live_now(&self, states: &States) -> Live {
-        let Job { config, site, .. } = &self.served;
-        live::live(states, &config.topology, &site.plan, &self.live)
-    }
-
-    /// Chooses anew and shows it.
-    fn publish(&mut self) {
+    /// Chooses by live state, from the same tables.
+    fn choose_anew(&mut self) {
         let signed = &mut self.signed;
-        match Made::new(&self.served, &self.compiled, &self.live, signed, self.seed) {
-            Ok(mut made) => {
-                let snapshot = made.snapshot(&self.served.site, &self.kept.drawn);
-                made.world.heard_at = self.states_seen.answered_at;
-                self.kept.answers.publish(made.served);
-                self.kept.slow.store(Arc::new(snapshot));
-                self.kept.current.store(made.world);
-                self.figures.published.add(1);
-            }
+        let live = self.known.live();
+        match Made::new(&self.served, &self.compiled, live, signed, self.seed) {
+            Ok(made) => self.show(made),
             Err(error) => {
-                let error = format!("{error:#}");
-                tracing::error!(error, "choices: the old ones stay");
-                self.figures.failed.add(1);
+                self.unshown = true;
+                self.refuse(&error);
             }
         }
+    }
+
+    fn show(&mut self, mut made: Made) {
+        let snapshot = made.snapshot(&self.served.site, &self.kept.drawn);
+        made.world.heard_at = self.states_seen.answered_at;
+        self.unshown = false;
+        self.kept.answers.publish(made.served);
+        self.kept.slow.store(Arc::new(snapshot));
+        self.kept.current.store(made.world);
+        self.figures.published.add(1);
+    }
+
+    fn refuse(&self, error: &anyhow::Error) {
+        let error = format!("{error:#}");
+        tracing::error!(error, "choices: the old ones stay");
+        self.figures.failed.add(1);
     }
 }
 

@@ -20,6 +20,7 @@ pub mod live;
 mod metrics;
 pub mod slow;
 mod steer;
+mod tell;
 pub mod udp;
 pub mod world;
 
@@ -30,7 +31,7 @@ use std::thread::JoinHandle;
 
 use anyhow::Context as _;
 use runtime::metrics::Registry;
-use runtime::node::{Config, NodeContext, Running};
+use runtime::node::{Checks, Config, NodeContext, Running};
 use runtime::thread::spawn_worker;
 
 pub use crate::args::GeoDnsArgs;
@@ -44,9 +45,12 @@ use crate::world::Map;
 #[must_use]
 pub fn main_with(args: GeoDnsArgs) -> ExitCode {
     let GeoDnsArgs { node, geo_db } = args;
-    let check = |config: &Config| check(config, &geo_db).map_err(|error| format!("{error:#}"));
+    let checks = Checks {
+        start: |config: &Config| check(config, &geo_db).map_err(|error| format!("{error:#}")),
+        reload: |config| keeper::check(config).map_err(|error| format!("{error:#}")),
+    };
     let start = |context| start_with(context, &geo_db);
-    runtime::node::main_checked("geodns", check, start, node)
+    runtime::node::main_checked("geodns", checks, start, node)
 }
 
 /// Starts a node without geolocation databases.
@@ -79,10 +83,12 @@ pub fn start_with(context: NodeContext, geo_db: &[PathBuf]) -> anyhow::Result<Ru
     let server = admin::serve(&context, node.admin, &current)?;
     steer::serve(&context, steering, &current)?;
     let slow = serve_slow(&context, listeners, queue, &kept);
+    let publication = tell::begin(&context)?;
     let threads = spawn(keeper, workers, node.pin).inspect_err(|_| context.shutdown.stop())?;
     tracing::info!(node = context.name, admin = %server.address(), steer = %node.steer, "GeoDNS runs");
     Ok(Running::new(threads, move || {
         context.shutdown.stop();
+        drop(publication);
         drop(slow);
         drop(server);
     }))

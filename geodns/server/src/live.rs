@@ -4,7 +4,7 @@
 //! ```text
 //!  said of a node                        it is
 //!  ─────────────────────────────────────────────────────────────
-//!  nothing, ever                         well: silence is no news
+//!  nothing, ever                         as it was, at first well: silence is no news
 //!  gone: the store answers, it does not  unhealthy
 //!  not ready                             unhealthy
 //!  draining, full                        believed
@@ -16,42 +16,65 @@
 
 use std::sync::Arc;
 
-use geodns_policy::{Condition, Live, Median, Plan, Report};
-use runtime::store::{Medians, NodeState, PopState, Role, States};
+use geodns_policy::{Condition, Live, Median, Plan, PopIx, RegionIx, Report};
+use runtime::store::{LinkState, Medians, NodeState, PopState, Role, States};
 use topology::{Region, Topology};
 
-/// A PoP without a link to a region is as far from it as can be: it is chosen when there is no other way.
-const CUT_OFF_US: u32 = u32::MAX;
-
-/// Live state of all sites. What is told of a link that has not been heard of stays as it was `before`.
+/// Live state of all sites. What nothing is said of stays as it was `before`; that is also what a store that does not answer leaves. Round
+/// trips enter averages: those that were read already with `taken` count no further time, unless nothing else is known of their link.
 #[must_use]
-pub fn live(states: &States, topology: &Topology, plan: &Plan, before: &Live) -> Live {
+pub fn live(
+    states: &States,
+    taken: &States,
+    topology: &Topology,
+    plan: &Plan,
+    before: &Live,
+) -> Live {
     let mut live = before.clone();
     for pop in &topology.pops {
         let Some(ix) = plan.pop_named(&pop.name) else {
             continue;
         };
-        live.set_pop(ix, pop_condition(Known::of(states, &pop.name)));
+        if let Some(known) = Known::of(states, &pop.name) {
+            live.set_pop(ix, pop_condition(known));
+        }
         let Some(told) = told_of_pop(states, &pop.name) else {
             continue;
         };
+        let is_taken = is_taken(states, taken, &pop.name);
         for link in &told.links {
-            let Some(region) = plan.region_named(&link.region) else {
-                continue;
-            };
-            match link.rtt_us {
-                _ if !link.up => live.set_backbone(ix, region, CUT_OFF_US),
-                Some(rtt_us) => live.set_backbone(ix, region, rtt_us),
-                None => {}
+            if let Some(region) = plan.region_named(&link.region) {
+                take_link(&mut live, (ix, region), link, is_taken);
             }
         }
     }
     for region in &topology.regions {
-        if let Some(ix) = plan.region_named(&region.name) {
-            live.set_region(ix, region_condition(states, region));
+        if let Some(ix) = plan.region_named(&region.name)
+            && let Some(condition) = region_condition(states, region)
+        {
+            live.set_region(ix, condition);
         }
     }
     live
+}
+
+fn take_link(live: &mut Live, (pop, region): (PopIx, RegionIx), link: &LinkState, is_taken: bool) {
+    if !link.up {
+        live.set_cut(pop, region, true);
+        return;
+    }
+    let is_known = live.backbone_ms(pop, region).is_some() && !live.is_cut(pop, region);
+    if let Some(rtt_us) = link.rtt_us.filter(|_| !is_taken || !is_known) {
+        live.set_backbone(pop, region, rtt_us);
+    }
+    live.set_cut(pop, region, false);
+}
+
+/// Whether what a node told last is what it had told before.
+fn is_taken(states: &States, taken: &States, name: &str) -> bool {
+    let [now, before] = [states, taken].map(|states| states.nodes.get(name)?.state.as_ref());
+    now.zip(before)
+        .is_some_and(|(now, before)| Arc::ptr_eq(now, before))
 }
 
 /// What PoPs report of client prefixes, as old as it is at `unix_s`.
@@ -87,12 +110,13 @@ struct Known<'a> {
 }
 
 impl<'a> Known<'a> {
-    fn of(states: &'a States, name: &str) -> Self {
-        let seen = states.nodes.get(name);
-        Self {
-            state: seen.and_then(|seen| seen.state.as_deref()),
-            gone: seen.is_some_and(|seen| seen.gone),
-        }
+    /// `None` of a node that nobody has asked the store for.
+    fn of(states: &'a States, name: &str) -> Option<Self> {
+        let seen = states.nodes.get(name)?;
+        Some(Self {
+            state: seen.state.as_deref(),
+            gone: seen.gone,
+        })
     }
 
     fn healthy(self) -> bool {
@@ -105,7 +129,7 @@ impl<'a> Known<'a> {
 }
 
 fn told_of_pop<'a>(states: &'a States, name: &str) -> Option<&'a PopState> {
-    match &Known::of(states, name).state?.role {
+    match &Known::of(states, name)?.state?.role {
         Role::Pop(pop) => Some(pop),
         Role::CoreRelay(_) | Role::Transceiver(_) | Role::GeoDns(_) => None,
     }
@@ -123,12 +147,18 @@ fn pop_condition(known: Known<'_>) -> Condition {
     }
 }
 
-fn region_condition(states: &States, region: &Region) -> Condition {
+/// `None` when nothing is known of any core relay, or of any transceiver.
+fn region_condition(states: &States, region: &Region) -> Option<Condition> {
     let relays = region.core_relays.iter().map(|relay| &relay.name);
     let transceivers = region.transceivers.nodes.iter().map(|node| &node.name);
     let healthy = |known: &Known<'_>| known.healthy();
-    let relays: Vec<_> = relays.map(|name| Known::of(states, name)).collect();
-    let transceivers: Vec<_> = transceivers.map(|name| Known::of(states, name)).collect();
+    let relays: Vec<_> = relays.filter_map(|name| Known::of(states, name)).collect();
+    let transceivers: Vec<_> = transceivers
+        .filter_map(|name| Known::of(states, name))
+        .collect();
+    if relays.is_empty() || transceivers.is_empty() {
+        return None;
+    }
     let drains = |nodes: &[Known<'_>]| {
         let mut healthy = nodes.iter().copied().filter(healthy).peekable();
         healthy.peek().is_some() && healthy.all(Known::draining)
@@ -145,12 +175,12 @@ fn region_condition(states: &States, region: &Region) -> Condition {
             Some(Role::Pop(_) | Role::CoreRelay(_) | Role::GeoDns(_)) | None => sum,
         }
     });
-    Condition {
+    Some(Condition {
         healthy: relays.iter().any(|known| known.healthy())
             && transceivers.iter().any(|known| known.healthy()),
         draining: drains(&relays) || drains(&transceivers),
         load_percent: percent(load),
-    }
+    })
 }
 
 /// Of nothing, nothing is used.
@@ -162,10 +192,7 @@ fn percent((used, capacity): (u64, u64)) -> u16 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use geodns_policy::{PopIx, RegionIx};
-    use runtime::store::{
-        CoreRelayState, LinkState, PrefixMedian, Seen, TransceiverState, VERSION,
-    };
+    use runtime::store::{CoreRelayState, PrefixMedian, Seen, TransceiverState, VERSION};
 
     const WORLD: &str = include_str!("../../../topology/samples/world.yaml");
 
@@ -173,18 +200,25 @@ mod tests {
         topology: Topology,
         plan: Plan,
         states: States,
+        taken: States,
         live: Live,
     }
 
     impl World {
+        /// Every node was asked for and has told nothing.
         fn new() -> Self {
             let topology = topology::load(WORLD, "world.yaml").unwrap();
             let plan = Plan::new(&topology);
+            let mut states = States::default();
+            for name in topology.node_names() {
+                states.nodes.insert(name.to_owned(), Seen::default());
+            }
             Self {
                 live: Live::well(&plan),
                 topology,
                 plan,
-                states: States::default(),
+                states,
+                taken: States::default(),
             }
         }
 
@@ -192,6 +226,7 @@ mod tests {
             let state = NodeState {
                 version: VERSION,
                 node: node.to_owned(),
+                told_ms: 0,
                 ready,
                 draining,
                 role,
@@ -204,7 +239,9 @@ mod tests {
         }
 
         fn take(&mut self) {
-            self.live = live(&self.states, &self.topology, &self.plan, &self.live);
+            let (states, taken) = (&self.states, &self.taken);
+            self.live = live(states, taken, &self.topology, &self.plan, &self.live);
+            self.taken = self.states.clone();
         }
 
         fn pop(&mut self) -> Condition {
@@ -255,7 +292,7 @@ mod tests {
         })
     }
 
-    fn relay() -> Role {
+    fn relay_role() -> Role {
         Role::CoreRelay(CoreRelayState::default())
     }
 
@@ -274,7 +311,7 @@ mod tests {
         world.gone(&name);
         assert_eq!(world.pop(), condition(false, false, 0));
         // Somebody else's value under its key says nothing of its load.
-        world.tell(&name, (true, false), relay());
+        world.tell(&name, (true, false), relay_role());
         assert_eq!(world.pop(), condition(true, false, 0));
     }
 
@@ -304,11 +341,11 @@ mod tests {
         assert_eq!(world.region(), condition(true, true, 0));
         world.tell(&transceivers[0], (true, false), sessions(50));
         assert_eq!(world.region(), condition(true, false, 50));
-        world.tell(&relays[0], (true, true), relay());
+        world.tell(&relays[0], (true, true), relay_role());
         assert_eq!(world.region(), condition(true, true, 50));
-        world.tell(&relays[0], (false, false), relay());
+        world.tell(&relays[0], (false, false), relay_role());
         assert_eq!(world.region(), condition(false, false, 50));
-        world.tell(&relays[0], (true, false), relay());
+        world.tell(&relays[0], (true, false), relay_role());
         world.gone(&transceivers[0]);
         assert_eq!(world.region(), condition(false, false, 0));
     }
@@ -325,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn backbone_round_trips_are_those_of_links_and_a_cut_link_is_as_far_as_can_be() {
+    fn backbone_round_trips_are_those_of_links_and_a_cut_link_is_no_way() {
         let mut world = World::new();
         let name = world.pop_name();
         let region = world.topology.regions[0].name.clone();
@@ -338,19 +375,64 @@ mod tests {
         let mut told = |links| {
             world.tell(&name, (true, false), pop(0, links));
             world.take();
-            world.live.backbone_ms(PopIx(0), RegionIx(0))
+            let live = &world.live;
+            let (pop, region) = (PopIx(0), RegionIx(0));
+            (live.backbone_ms(pop, region), live.is_cut(pop, region))
         };
-        assert_eq!(told(vec![link(true, None)]), None);
-        assert_eq!(told(vec![link(true, Some(41_000))]), Some(41));
-        assert_eq!(told(vec![link(true, None)]), Some(41));
-        assert_eq!(told(Vec::new()), Some(41));
-        assert_eq!(told(vec![link(false, None)]), Some(u16::MAX));
-        assert_eq!(told(vec![link(true, Some(40_000))]), Some(40));
+        assert_eq!(told(vec![link(true, None)]), (None, false));
+        assert_eq!(told(vec![link(true, Some(41_000))]), (Some(41), false));
+        assert_eq!(told(vec![link(true, None)]), (Some(41), false));
+        assert_eq!(told(Vec::new()), (Some(41), false));
+        assert_eq!(told(vec![link(false, None)]), (Some(41), true));
+        assert_eq!(told(Vec::new()), (Some(41), true), "no news");
+        assert_eq!(told(vec![link(true, None)]), (Some(41), false));
+        assert_eq!(told(vec![link(false, None)]), (Some(41), true));
+        assert_eq!(told(vec![link(true, Some(60_000))]), (Some(60), false));
         let other = LinkState {
             region: "nowhere".to_owned(),
             ..link(true, Some(1))
         };
-        assert_eq!(told(vec![other]), Some(40));
+        assert_eq!(told(vec![other]), (Some(60), false));
+    }
+
+    #[test]
+    fn a_value_enters_the_average_once_however_often_it_is_read() {
+        let mut world = World::new();
+        let (name, region) = (world.pop_name(), world.topology.regions[0].name.clone());
+        let tell = |world: &mut World, rtt_us| {
+            let link = LinkState {
+                region: region.clone(),
+                up: true,
+                rtt_us: Some(rtt_us),
+                owner_rtt_us: None,
+            };
+            world.tell(&name, (true, false), pop(0, vec![link]));
+            world.take();
+        };
+        tell(&mut world, 20_000);
+        tell(&mut world, 60_000);
+        let known = world.live.clone();
+        assert_eq!(known.backbone_ms(PopIx(0), RegionIx(0)), Some(25));
+        for _ in 0..1_000 {
+            world.take();
+        }
+        assert_eq!(world.live, known);
+        tell(&mut world, 60_000);
+        assert_ne!(world.live, known, "told anew");
+    }
+
+    #[test]
+    fn a_site_that_nobody_asks_for_any_more_stays_as_it_was() {
+        let mut world = World::new();
+        let (pop_name, region) = (world.pop_name(), world.topology.regions[0].clone());
+        world.tell(&pop_name, (true, true), pop(0, Vec::new()));
+        for relay in &region.core_relays {
+            world.tell(&relay.name, (true, true), relay_role());
+        }
+        let (was_pop, was_region) = (world.pop(), world.region());
+        assert!(was_pop.draining && was_region.draining);
+        world.states.nodes.clear();
+        assert_eq!((world.pop(), world.region()), (was_pop, was_region));
     }
 
     #[test]

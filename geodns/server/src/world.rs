@@ -8,7 +8,7 @@ use arc_swap::{ArcSwap, Guard};
 use geodns_policy::compile::{Figures, Tables};
 use geodns_policy::databases::Databases;
 use geodns_policy::{
-    Client, Decision, Request, SHARE_PREFIX_V4, SHARE_PREFIX_V6, Snapshot, decide,
+    Client, Decision, Measured, Request, SHARE_PREFIX_V4, SHARE_PREFIX_V6, Snapshot, decide,
 };
 use geodns_proto::Content;
 use geodns_proto::select::{Locate, Place, Selection};
@@ -133,6 +133,13 @@ impl Current {
             heard_at,
             ..(**self.load()).clone()
         };
+        self.store(world);
+    }
+
+    /// The same world with measurements that choose the same.
+    pub(crate) fn measured(&self, measured: Arc<Measured>) {
+        let mut world = (**self.load()).clone();
+        world.snapshot.measured = measured;
         self.store(world);
     }
 

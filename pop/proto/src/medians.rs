@@ -4,6 +4,7 @@
 //! clients apart, and leaves here only as a count.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Instant;
 
@@ -40,7 +41,7 @@ impl Prefix {
 }
 
 /// The round trip of one client: the least of what was timed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Sample {
     /// Where it is.
     pub prefix: Prefix,
@@ -48,6 +49,15 @@ pub struct Sample {
     client: u16,
     /// Microseconds.
     pub rtt_us: u32,
+}
+
+/// Prefix and client together are an address, which is not shown.
+impl fmt::Debug for Sample {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sample")
+            .field("rtt_us", &self.rtt_us)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Sample {
@@ -89,6 +99,8 @@ pub struct Median {
 /// See the module head.
 #[derive(Default)]
 pub struct Medians {
+    /// The first sample: times of samples are seconds since then.
+    began: Option<Instant>,
     prefixes: BTreeMap<Prefix, Clients>,
     /// The same by the time of their last sample.
     by_age: BTreeSet<(Instant, Prefix)>,
@@ -97,8 +109,15 @@ pub struct Medians {
 
 struct Clients {
     /// The latest last.
-    latest: Vec<(u16, u32)>,
+    latest: Vec<Latest>,
     at: Instant,
+}
+
+/// The latest sample of a client.
+struct Latest {
+    client: u16,
+    rtt_us: u32,
+    at_s: u32,
 }
 
 impl Medians {
@@ -117,11 +136,12 @@ impl Medians {
             latest: Vec::new(),
             at: now,
         });
-        clients.take(sample, now);
+        let began = *self.began.get_or_insert(now);
+        clients.take(sample, now, seconds(began, now));
         self.by_age.insert((now, prefix));
     }
 
-    /// What is to be told: at most `max` medians, those of most clients first. What is older than `age_max_s` is forgotten.
+    /// What is to be told: at most `max` medians, those of most clients first. A sample that is older than `age_max_s` is forgotten.
     pub fn tell(&mut self, max: usize, age_max_s: u32, now: Instant) -> Vec<Median> {
         let age_s = |at: Instant| now.saturating_duration_since(at).as_secs();
         while let Some((at, prefix)) = self.by_age.first().copied()
@@ -130,7 +150,9 @@ impl Medians {
             self.by_age.pop_first();
             self.prefixes.remove(&prefix);
         }
-        let told = self.prefixes.iter().filter_map(|(prefix, clients)| {
+        let now_s = self.began.map_or(0, |began| seconds(began, now));
+        let told = self.prefixes.iter_mut().filter_map(|(prefix, clients)| {
+            clients.forget(now_s, age_max_s);
             let age_s = u32::try_from(age_s(clients.at)).unwrap_or(u32::MAX);
             clients.median(*prefix, age_s)
         });
@@ -160,25 +182,34 @@ impl Medians {
 }
 
 impl Clients {
-    fn take(&mut self, sample: Sample, now: Instant) {
-        let same = self
-            .latest
-            .iter()
-            .position(|(client, _)| *client == sample.client);
+    fn take(&mut self, sample: Sample, now: Instant, at_s: u32) {
+        let mut known = self.latest.iter();
+        let same = known.position(|known| known.client == sample.client);
         if let Some(same) = same {
             self.latest.remove(same);
         } else if self.latest.len() >= CLIENTS_MAX {
             self.latest.remove(0);
         }
-        self.latest.push((sample.client, sample.rtt_us));
+        self.latest.push(Latest {
+            client: sample.client,
+            rtt_us: sample.rtt_us,
+            at_s,
+        });
         self.at = now;
+    }
+
+    /// The oldest come first.
+    fn forget(&mut self, now_s: u32, age_max_s: u32) {
+        let is_old = |known: &Latest| now_s.saturating_sub(known.at_s) > age_max_s;
+        let old = self.latest.iter().take_while(|known| is_old(known)).count();
+        self.latest.drain(..old);
     }
 
     fn median(&self, prefix: Prefix, age_s: u32) -> Option<Median> {
         if self.latest.len() < CLIENTS_MIN {
             return None;
         }
-        let mut rtts: Vec<u32> = self.latest.iter().map(|(_, rtt_us)| *rtt_us).collect();
+        let mut rtts: Vec<u32> = self.latest.iter().map(|known| known.rtt_us).collect();
         rtts.sort_unstable();
         Some(Median {
             prefix,
@@ -187,6 +218,10 @@ impl Clients {
             age_s,
         })
     }
+}
+
+fn seconds(began: Instant, now: Instant) -> u32 {
+    u32::try_from(now.saturating_duration_since(began).as_secs()).unwrap_or(u32::MAX)
 }
 
 #[cfg(test)]
@@ -265,6 +300,32 @@ mod tests {
                 .is_empty()
         );
         assert!(medians.is_empty());
+    }
+
+    #[test]
+    fn one_client_that_stays_keeps_no_old_sample_of_others() {
+        let mut medians = Medians::default();
+        let start = epoch();
+        let at = |s| start + Duration::from_secs(s);
+        for host in 1..=9 {
+            medians.take(sample(&format!("192.0.2.{host}"), 9000), start);
+        }
+        for s in 1..=3 {
+            medians.take(sample(&format!("192.0.2.{}", 100 + s), 40), at(s * 20));
+        }
+        let told = |medians: &mut Medians, s| {
+            let told = medians.tell(9, 60, at(s));
+            told.first().map(|told| (told.rtt_us, told.clients))
+        };
+        assert_eq!(told(&mut medians, 60), Some((9000, 12)));
+        assert_eq!(told(&mut medians, 61), Some((40, 3)), "nine are too old");
+        assert_eq!(told(&mut medians, 81), None, "two are too few");
+    }
+
+    #[test]
+    fn nothing_of_an_address_is_shown() {
+        let shown = format!("{:?}", sample("192.0.2.77", 5));
+        assert_eq!(shown, "Sample { rtt_us: 5, .. }");
     }
 
     #[test]

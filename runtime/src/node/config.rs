@@ -108,6 +108,9 @@ pub enum StartError {
     /// See [`CredentialsError`].
     #[error("{0}")]
     Credentials(#[from] CredentialsError),
+    /// This kind of node can do nothing with it.
+    #[error("{0}")]
+    Unfit(String),
     /// A reload would serve WHIP to everybody.
     #[error("whip.secret is gone: WHIP would serve without tokens, which takes a restart")]
     SecretGone,

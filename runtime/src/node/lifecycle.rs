@@ -51,14 +51,26 @@ pub fn main_with(
     start: impl FnOnce(NodeContext) -> anyhow::Result<Running>,
     args: NodeArgs,
 ) -> ExitCode {
-    main_checked(program, |_| Ok(()), start, args)
+    let checks = Checks {
+        start: |_: &Config| Ok(()),
+        reload: |_| Ok(()),
+    };
+    main_checked(program, checks, start, args)
 }
 
-/// The same for a node that reads more than topology and credentials: `check` says in one line what is wrong with it, before
-/// anything starts and for `--check` too.
+/// What a node looks at besides what holds for all nodes: each says in one line what is wrong.
+#[derive(Clone, Copy, Debug)]
+pub struct Checks<C> {
+    /// Before anything starts, and for `--check`: also of what the node reads besides topology and credentials.
+    pub start: C,
+    /// Before a reload is taken: what is refused here changes nothing of the node.
+    pub reload: fn(&Config) -> Result<(), String>,
+}
+
+/// The same for a node with checks of its own.
 pub fn main_checked(
     program: &'static str,
-    check: impl FnOnce(&Config) -> Result<(), String>,
+    checks: Checks<impl FnOnce(&Config) -> Result<(), String>>,
     start: impl FnOnce(NodeContext) -> anyhow::Result<Running>,
     args: NodeArgs,
 ) -> ExitCode {
@@ -74,7 +86,7 @@ pub fn main_checked(
         let yaml = config::rendered(&config.topology, &args.node);
         return print(&yaml.unwrap_or_default());
     }
-    if let Err(line) = check(&config) {
+    if let Err(line) = (checks.start)(&config) {
         return refuse(program, &line);
     }
     if args.check {
@@ -90,7 +102,7 @@ pub fn main_checked(
         Ok(push) => push,
         Err(error) => return refuse(program, &error),
     };
-    let reloader = Reloader::new(program, args, files, &context);
+    let reloader = Reloader::new(program, args, files, &context, checks.reload);
     let code = match run(start, &context, reloader, push) {
         Ok(code) => code,
         Err(error) => fail(program, &error),

@@ -8,7 +8,7 @@ use crate::args::NodeArgs;
 use crate::credentials::FILES;
 use crate::metrics::Counter;
 
-use super::config::{self, StartError};
+use super::config::{self, Config, StartError};
 use super::{ConfigHandle, NodeContext, Shutdown};
 
 /// Watches the files of a node and replaces its configuration.
@@ -18,6 +18,7 @@ pub(super) struct Reloader {
     config: ConfigHandle,
     shutdown: Shutdown,
     files: Files,
+    check: fn(&Config) -> Result<(), String>,
     reloads_ok: Counter,
     reloads_refused: Counter,
 }
@@ -62,6 +63,7 @@ impl Reloader {
         args: NodeArgs,
         files: Files,
         context: &NodeContext,
+        check: fn(&Config) -> Result<(), String>,
     ) -> Self {
         let reloads = |result| {
             context.metrics.counter(
@@ -77,6 +79,7 @@ impl Reloader {
             config: context.config.clone(),
             shutdown: context.shutdown.clone(),
             files,
+            check,
             reloads_ok: reloads("ok"),
             reloads_refused: reloads("refused"),
         }
@@ -122,6 +125,7 @@ impl Reloader {
         if current.credentials.whip_secret.is_some() && next.credentials.whip_secret.is_none() {
             return Err(StartError::SecretGone);
         }
+        (self.check)(&next).map_err(StartError::Unfit)?;
         self.config.publish(next.topology, next.credentials);
         Ok(())
     }

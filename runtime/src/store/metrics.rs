@@ -12,6 +12,9 @@ use crate::redis_client::{Refusal, Trouble};
 /// How one side, telling or watching, stands with the store.
 pub(super) struct Metrics {
     up: Gauge,
+    servers_up: Gauge,
+    /// A bit for each server that is in use: the topology names 16 at most.
+    which: AtomicU64,
     troubles: [Counter; 8],
     done: Counter,
     refused: Counter,
@@ -33,9 +36,16 @@ impl Metrics {
             up: registry.gauge(
                 "state_store.up",
                 "",
-                "Whether the state store is in use: 1 while it answers.",
+                "Whether the state store is in use: 1 while any server of it answers.",
                 &[("side", side)],
             ),
+            servers_up: registry.gauge(
+                "state_store.servers_up",
+                "{server}",
+                "Servers of the state store that answer; a Cluster is one.",
+                &[("side", side)],
+            ),
+            which: AtomicU64::new(0),
             troubles: Trouble::ALL.map(|trouble| {
                 registry.counter(
                     "state_store.failures",
@@ -50,12 +60,25 @@ impl Metrics {
         }
     }
 
-    pub(super) fn up(&self, up: bool) {
-        self.up.set_count(up.into());
+    /// Other servers, perhaps: none of them is in use yet.
+    pub(super) fn begin(&self) {
+        self.which.store(0, Ordering::Relaxed);
     }
 
-    pub(super) fn trouble(&self, of: Trouble) {
-        self.up(false);
+    /// Whether the server at this place is in use.
+    pub(super) fn up(&self, server: usize, up: bool) {
+        let bit = 1u64 << (server % 64);
+        let which = if up {
+            self.which.fetch_or(bit, Ordering::Relaxed) | bit
+        } else {
+            self.which.fetch_and(!bit, Ordering::Relaxed) & !bit
+        };
+        self.up.set_count((which != 0).into());
+        self.servers_up.set_count(which.count_ones().into());
+    }
+
+    pub(super) fn trouble(&self, server: usize, of: Trouble) {
+        self.up(server, false);
         let found = self.troubles.iter().zip(Trouble::ALL);
         for (counter, _) in found.filter(|(_, trouble)| *trouble == of) {
             counter.add(1);

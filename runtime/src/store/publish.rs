@@ -1,5 +1,9 @@
-//! Tells the state of one node, again and again.
+//! Tells the state of one node, again and again, to every server of the store: each has a connection of its own, and none waits for another.
 
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use futures_util::future::join_all;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
@@ -42,10 +46,8 @@ pub fn publish(context: &NodeContext, tell: impl Tell) -> anyhow::Result<Publica
     let task = Task {
         context: context.clone(),
         metrics: Metrics::new(&context.metrics, "tell"),
-        tell: Box::new(tell),
-        backoff: Backoff::new(BACKOFF_LONGEST, random::number()?),
-        logged: None,
-        told: 0,
+        source: Mutex::new(Source::new(&context.name, tell)),
+        seed: random::number()?,
     };
     Ok(Publication(context.control.spawn(task.run())))
 }
@@ -53,63 +55,138 @@ pub fn publish(context: &NodeContext, tell: impl Tell) -> anyhow::Result<Publica
 struct Task {
     context: NodeContext,
     metrics: Metrics,
+    source: Mutex<Source>,
+    seed: u64,
+}
+
+/// Where what is told comes from. Servers that are told at about the same time are told the same.
+struct Source {
+    name: String,
     tell: Box<dyn Tell>,
-    backoff: Backoff,
-    /// The last trouble that was logged.
-    logged: Option<Trouble>,
+    last: Option<(NodeState, Instant)>,
+    began: Instant,
+    began_ms: u64,
+}
+
+/// One server, or a Cluster.
+struct Link<'a> {
+    at: usize,
+    servers: Servers<'a>,
     /// How often the state was told.
     told: u32,
 }
 
-impl Task {
-    async fn run(mut self) {
-        let mut turn: usize = 0;
-        loop {
-            let config = self.context.config.load();
-            let Some(store) = &config.topology.network.state else {
-                self.tell_hub();
-                sleep(interval(&config.topology)).await;
-                continue;
-            };
-            let servers = Servers::from(store);
-            let opened = Connection::open(servers, turn, &config.credentials, PATIENCE).await;
-            let since = clock::now();
-            let trouble = match opened {
-                Ok(connection) => self.serve(connection, &config).await,
-                Err(trouble) => Some(trouble),
-            };
-            // Without a trouble there is another configuration, which may name another store.
-            let Some(trouble) = trouble else { continue };
-            turn = turn.wrapping_add(1);
-            self.failed(trouble);
-            let served = clock::now().saturating_duration_since(since);
-            sleep(self.backoff.wait(served)).await;
+impl Source {
+    fn new(name: &str, tell: impl Tell) -> Self {
+        Self {
+            name: name.to_owned(),
+            tell: Box::new(tell),
+            last: None,
+            began: clock::now(),
+            began_ms: clock::unix_ms(),
         }
     }
 
-    fn tell_hub(&mut self) {
-        let (state, medians) = self.take(false);
+    /// The state, no older than half an interval.
+    fn state(&mut self, every: Duration) -> NodeState {
+        let now = clock::now();
+        let last = self.last.take();
+        let last = last.filter(|(_, at)| now.saturating_duration_since(*at) < every / 2);
+        let (state, at) = last.unwrap_or_else(|| {
+            let ran = now.saturating_duration_since(self.began).as_millis();
+            let told_ms = self
+                .began_ms
+                .saturating_add(u64::try_from(ran).unwrap_or(u64::MAX));
+            let state = NodeState::of(&self.name, self.tell.state(), told_ms);
+            (state, now)
+        });
+        self.last = Some((state.clone(), at));
+        state
+    }
+
+    fn medians(&mut self) -> Option<Medians> {
+        let prefixes = self.tell.medians()?;
+        Some(Medians::of(&self.name, prefixes, clock::unix_s()))
+    }
+}
+
+impl Task {
+    async fn run(self) {
+        let mut hub_told = 0;
+        loop {
+            let config = self.context.config.load();
+            let Some(store) = &config.topology.network.state else {
+                self.tell_hub(hub_told);
+                hub_told = hub_told.wrapping_add(1);
+                sleep(interval(&config.topology)).await;
+                continue;
+            };
+            self.metrics.begin();
+            let links = Servers::of_state(store).enumerate();
+            let links = links.map(|(at, servers)| Link {
+                at,
+                servers,
+                told: 0,
+            });
+            // They end when there is another configuration, which may name other servers.
+            join_all(links.map(|link| self.keep_telling(link, &config))).await;
+        }
+    }
+
+    fn tell_hub(&self, told: u32) {
+        let mut source = self.source();
+        let medians = is_due(told).then(|| source.medians()).flatten();
+        let state = source.state(Duration::ZERO);
         self.context.hub.tell(state, medians, clock::now());
     }
 
-    /// What is to be told at this turn. Medians are told rarely, and at the first turn of a connection (`all`).
-    fn take(&mut self, all: bool) -> (NodeState, Option<Medians>) {
-        let due = all || self.told.is_multiple_of(MEDIANS_EVERY);
-        self.told = self.told.wrapping_add(1);
-        let name = &self.context.name;
-        let medians = due.then(|| self.tell.medians()).flatten();
-        let medians = medians.map(|prefixes| Medians::of(name, prefixes, clock::unix_s()));
-        (NodeState::of(name, self.tell.state()), medians)
+    async fn keep_telling(&self, mut link: Link<'_>, config: &Config) {
+        let seed = self.seed.wrapping_add(u64::try_from(link.at).unwrap_or(0));
+        let mut backoff = Backoff::new(BACKOFF_LONGEST, seed);
+        let mut logged = None;
+        let mut turn: usize = 0;
+        while self.context.config.generation() == config.generation {
+            let opened = Connection::open(link.servers, turn, &config.credentials, PATIENCE).await;
+            let since = clock::now();
+            let trouble = match opened {
+                Ok(connection) => {
+                    logged = None;
+                    self.serve(&mut link, connection, config).await
+                }
+                Err(trouble) => Some(trouble),
+            };
+            let Some(trouble) = trouble else { return };
+            turn = turn.wrapping_add(1);
+            self.metrics.trouble(link.at, trouble);
+            // A cause is told once: the metrics say how often.
+            if logged != Some(trouble) {
+                logged = Some(trouble);
+                let (reason, server) = (trouble.as_str(), link.at);
+                tracing::warn!(
+                    reason,
+                    server,
+                    "the state store is not told: it is tried again"
+                );
+            }
+            let served = clock::now().saturating_duration_since(since);
+            sleep(backoff.wait(served)).await;
+        }
     }
 
-    async fn serve(&mut self, mut connection: Connection, config: &Config) -> Option<Trouble> {
-        self.metrics.up(true);
-        self.logged = None;
-        tracing::info!("the state store is told");
+    async fn serve(
+        &self,
+        link: &mut Link<'_>,
+        mut connection: Connection,
+        config: &Config,
+    ) -> Option<Trouble> {
+        self.metrics.up(link.at, true);
+        tracing::info!(server = link.at, "the state store is told");
         let every = interval(&config.topology);
-        let mut first = true;
+        // Medians at the first turn of a connection, then rarely.
+        link.told = 0;
         while self.context.config.generation() == config.generation {
-            let commands = self.commands(std::mem::take(&mut first), config);
+            let commands = self.commands(link.told, config);
+            link.told = link.told.wrapping_add(1);
             let said = match timeout(PATIENCE, connection.run(&commands)).await {
                 Ok(Ok(said)) => said,
                 Ok(Err(trouble)) => return Some(trouble),
@@ -132,9 +209,13 @@ impl Task {
         None
     }
 
-    fn commands(&mut self, first: bool, config: &Config) -> Vec<Cmd> {
-        let (state, medians) = self.take(first);
-        let (topology, name) = (&config.topology, &self.context.name);
+    fn commands(&self, told: u32, config: &Config) -> Vec<Cmd> {
+        let topology = &config.topology;
+        let name = &self.context.name;
+        let mut source = self.source();
+        let state = source.state(interval(topology));
+        let medians = is_due(told).then(|| source.medians()).flatten();
+        drop(source);
         let ttl_s = topology
             .network
             .state
@@ -151,15 +232,14 @@ impl Task {
         state.into_iter().chain(medians).collect()
     }
 
-    fn failed(&mut self, trouble: Trouble) {
-        self.metrics.trouble(trouble);
-        // A cause is told once: the metrics say how often.
-        if self.logged != Some(trouble) {
-            self.logged = Some(trouble);
-            let reason = trouble.as_str();
-            tracing::warn!(reason, "the state store is not told: it is tried again");
-        }
+    fn source(&self) -> MutexGuard<'_, Source> {
+        self.source.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Whether medians are told at this turn.
+const fn is_due(told: u32) -> bool {
+    told.is_multiple_of(MEDIANS_EVERY)
 }
 
 fn set(key: String, value: Vec<u8>, ttl_s: u32) -> Cmd {

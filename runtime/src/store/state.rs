@@ -26,6 +26,10 @@ pub struct NodeState {
     pub version: u32,
     /// Its name in the topology.
     pub node: String,
+    /// When this was told, in milliseconds since the Unix epoch by a clock that does not go back while the node runs: the same value is
+    /// the same telling, and of two the greater is the later. 0 from a node that does not say.
+    #[serde(default)]
+    pub told_ms: u64,
     /// Whether it can do its work.
     pub ready: bool,
     /// Whether it takes on nothing new.
@@ -198,10 +202,11 @@ struct Version {
 }
 
 impl NodeState {
-    pub(super) fn of(node: &str, told: Told) -> Self {
+    pub(super) fn of(node: &str, told: Told, told_ms: u64) -> Self {
         Self {
             version: VERSION,
             node: node.to_owned(),
+            told_ms,
             ready: told.ready,
             draining: told.draining,
             role: told.role,
@@ -304,15 +309,21 @@ mod tests {
                 links,
             }),
         };
-        NodeState::of("p1", told)
+        NodeState::of("p1", told, 1_700_000_000_000)
     }
 
     #[test]
     fn a_state_has_this_form() {
-        let text = r#"{"version":1,"node":"p1","ready":true,"draining":false,"role":{"pop":{"flows":7,"flows_max":100,"links":[{"region":"eu","up":true,"rtt_us":12000,"owner_rtt_us":null}]}}}"#;
+        let text = r#"{"version":1,"node":"p1","told_ms":1700000000000,"ready":true,"draining":false,"role":{"pop":{"flows":7,"flows_max":100,"links":[{"region":"eu","up":true,"rtt_us":12000,"owner_rtt_us":null}]}}}"#;
         assert_eq!(serde_json::to_string(&pop()).unwrap(), text);
         assert_eq!(NodeState::parse(text.as_bytes(), "p1"), Ok(pop()));
-        // A later release may tell more.
+        // An earlier release tells less, a later one may tell more.
+        let less = text.replace("\"told_ms\":1700000000000,", "");
+        let told = NodeState {
+            told_ms: 0,
+            ..pop()
+        };
+        assert_eq!(NodeState::parse(less.as_bytes(), "p1"), Ok(told));
         let more = text.replace("\"flows\":7", "\"flows\":7,\"more\":[1]");
         assert_eq!(NodeState::parse(more.as_bytes(), "p1"), Ok(pop()));
     }

@@ -1,7 +1,9 @@
-//! Watches what all nodes tell.
+//! Watches what all nodes tell: every server of the store is read by itself, and all readings go into one [`States`].
 
-use std::sync::Arc;
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use futures_util::future::join_all;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
@@ -19,8 +21,10 @@ use crate::redis_client::{
 };
 use crate::{clock, random};
 
-/// Keys in one batch of reads.
+/// States in one batch of reads.
 const BATCH: usize = 64;
+/// Medians in one batch, and in one reading: they are long, and whatever a reading costs, states are read again soon.
+const MEDIANS_BATCH: usize = 4;
 
 /// What all nodes tell, kept current until this is dropped.
 #[derive(Debug)]
@@ -61,11 +65,9 @@ pub fn watch(context: &NodeContext) -> anyhow::Result<Watch> {
         context: context.clone(),
         metrics: Metrics::new(&context.metrics, "watch"),
         answered: Answered::observe(&context.metrics),
-        states: States::default(),
+        states: Mutex::default(),
         tell,
-        backoff: Backoff::new(BACKOFF_LONGEST, random::number()?),
-        logged: None,
-        readings: 0,
+        seed: random::number()?,
     };
     let task = context.control.spawn(task.run());
     Ok(Watch { states, task })
@@ -75,67 +77,114 @@ struct Task {
     context: NodeContext,
     metrics: Metrics,
     answered: Answered,
-    states: States,
+    states: Mutex<States>,
     tell: watch::Sender<Arc<States>>,
-    backoff: Backoff,
-    logged: Option<Trouble>,
+    seed: u64,
+}
+
+/// One server, or a Cluster.
+struct Link<'a> {
+    at: usize,
+    servers: Servers<'a>,
+    /// Readings of this connection.
     readings: u32,
+    /// PoPs whose medians are still to be read in this round. It outlives connections: what cannot be read in time is left for the next
+    /// round, and keeps nobody else from being read.
+    pops: VecDeque<String>,
 }
 
 impl Task {
-    async fn run(mut self) {
-        let mut turn: usize = 0;
+    async fn run(self) {
         loop {
             let config = self.context.config.load();
-            let Some(store) = &config.topology.network.state else {
-                self.read_hub(&config.topology);
-                sleep(interval(&config.topology)).await;
+            let topology = &config.topology;
+            self.states()
+                .begin(|name| topology.pop_named(name).is_some());
+            let Some(store) = &topology.network.state else {
+                self.read_hub(topology);
+                sleep(interval(topology)).await;
                 continue;
             };
-            let servers = Servers::from(store);
-            let opened = Connection::open(servers, turn, &config.credentials, PATIENCE).await;
-            let since = clock::now();
-            let trouble = match opened {
-                Ok(connection) => self.serve(connection, &config).await,
-                Err(trouble) => Some(trouble),
-            };
-            // Without a trouble there is another configuration, which may name another store.
-            let Some(trouble) = trouble else { continue };
-            turn = turn.wrapping_add(1);
-            self.failed(trouble);
-            let served = clock::now().saturating_duration_since(since);
-            sleep(self.backoff.wait(served)).await;
+            self.metrics.begin();
+            let links = Servers::of_state(store).enumerate();
+            let links = links.map(|(at, servers)| Link {
+                at,
+                servers,
+                readings: 0,
+                pops: VecDeque::new(),
+            });
+            // They end when there is another configuration, which may name other servers.
+            join_all(links.map(|link| self.keep_reading(link, &config))).await;
         }
     }
 
-    fn read_hub(&mut self, topology: &Topology) {
+    fn read_hub(&self, topology: &Topology) {
         let (hub, now) = (&self.context.hub, clock::now());
         let states = nodes(topology).map(|name| (name.clone(), hub.state(&name, now).map(Ok)));
         let medians = pops(topology).map(|name| (name.clone(), hub.medians(&name).map(Ok)));
         let (states, medians) = (states.collect(), medians.collect());
-        self.states.took_states(states, now);
-        self.states.took_medians(medians);
+        let mut known = self.states();
+        known.took_states(0, states, now);
+        known.took_medians(0, medians);
+        drop(known);
         self.show();
     }
 
-    async fn serve(&mut self, mut connection: Connection, config: &Config) -> Option<Trouble> {
-        self.logged = None;
-        self.readings = 0;
-        tracing::info!("the state store is watched");
+    async fn keep_reading(&self, mut link: Link<'_>, config: &Config) {
+        let seed = self.seed.wrapping_add(u64::try_from(link.at).unwrap_or(0));
+        let mut backoff = Backoff::new(BACKOFF_LONGEST, seed);
+        let mut logged = None;
+        let mut turn: usize = 0;
+        while self.context.config.generation() == config.generation {
+            let opened = Connection::open(link.servers, turn, &config.credentials, PATIENCE).await;
+            let since = clock::now();
+            let trouble = match opened {
+                Ok(connection) => {
+                    logged = None;
+                    self.serve(&mut link, connection, config).await
+                }
+                Err(trouble) => Some(trouble),
+            };
+            let Some(trouble) = trouble else { return };
+            turn = turn.wrapping_add(1);
+            self.metrics.trouble(link.at, trouble);
+            self.states().lost(link.at);
+            self.show();
+            if logged != Some(trouble) {
+                logged = Some(trouble);
+                let (reason, server) = (trouble.as_str(), link.at);
+                tracing::warn!(
+                    reason,
+                    server,
+                    "the state store does not answer: the last known state stays"
+                );
+            }
+            let served = clock::now().saturating_duration_since(since);
+            sleep(backoff.wait(served)).await;
+        }
+    }
+
+    async fn serve(
+        &self,
+        link: &mut Link<'_>,
+        mut connection: Connection,
+        config: &Config,
+    ) -> Option<Trouble> {
+        link.readings = 0;
+        tracing::info!(server = link.at, "the state store is watched");
         let every = interval(&config.topology);
         while self.context.config.generation() == config.generation {
-            if let Err(trouble) = self.read(&mut connection, &config.topology).await {
+            if let Err(trouble) = self.read(link, &mut connection, &config.topology).await {
                 return Some(trouble);
             }
-            self.metrics.up(true);
-            self.show();
             sleep(every).await;
         }
         None
     }
 
     async fn read(
-        &mut self,
+        &self,
+        link: &mut Link<'_>,
         connection: &mut Connection,
         topology: &Topology,
     ) -> Result<(), Trouble> {
@@ -144,16 +193,18 @@ impl Task {
         let states = self
             .values(connection, names, (&key, STATE_BYTES_MAX), NodeState::parse)
             .await?;
-        self.states.took_states(states, clock::now());
-        if self.readings.is_multiple_of(MEDIANS_EVERY) {
-            let names: Vec<String> = pops(topology).collect();
+        self.states().took_states(link.at, states, clock::now());
+        self.metrics.up(link.at, true);
+        self.show();
+        let names = link.due(topology);
+        if !names.is_empty() {
             let key = |name: &str| medians_key(topology, name);
             let medians = self
                 .values(connection, names, (&key, MEDIANS_BYTES_MAX), Medians::parse)
                 .await?;
-            self.states.took_medians(medians);
+            self.states().took_medians(link.at, medians);
+            self.show();
         }
-        self.readings = self.readings.wrapping_add(1);
         Ok(())
     }
 
@@ -199,25 +250,28 @@ impl Task {
         }
     }
 
-    fn show(&self) {
-        if let Some(at) = self.states.answered_at {
-            self.answered.at(at);
-        }
-        self.tell.send_replace(Arc::new(self.states.clone()));
+    fn states(&self) -> MutexGuard<'_, States> {
+        self.states.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn failed(&mut self, trouble: Trouble) {
-        self.metrics.trouble(trouble);
-        self.states.lost();
-        self.tell.send_replace(Arc::new(self.states.clone()));
-        if self.logged != Some(trouble) {
-            self.logged = Some(trouble);
-            let reason = trouble.as_str();
-            tracing::warn!(
-                reason,
-                "the state store does not answer: the last known state stays"
-            );
+    fn show(&self) {
+        let states = self.states().clone();
+        if let Some(at) = states.answered_at {
+            self.answered.at(at);
         }
+        self.tell.send_replace(Arc::new(states));
+    }
+}
+
+impl Link<'_> {
+    /// PoPs whose medians this reading is for.
+    fn due(&mut self, topology: &Topology) -> Vec<String> {
+        if self.pops.is_empty() && self.readings.is_multiple_of(MEDIANS_EVERY) {
+            self.pops.extend(pops(topology));
+        }
+        self.readings = self.readings.wrapping_add(1);
+        let most = self.pops.len().min(MEDIANS_BATCH);
+        self.pops.drain(..most).collect()
     }
 }
 

@@ -59,7 +59,7 @@ fn constants(steering: &Steering, findings: &mut Findings) {
     );
     findings.range(at("hysteresis.hold_s"), hysteresis.hold_s, 0, 86_400);
     let measured = &steering.measured;
-    findings.range(at("measured.samples_min"), measured.samples_min, 1, 10_000);
+    findings.range(at("measured.samples_min"), measured.samples_min, 1, 64);
     findings.range(at("measured.age_max_s"), measured.age_max_s, 60, 604_800);
     findings.range(
         at("measured.explore_permille"),

@@ -4,6 +4,11 @@ use super::Case;
 
 pub(super) const CASES: &[Case] = &[
     (
+        "steering:\n",
+        "steering:\n  measured: {samples_min: 65}\n",
+        "56: steering.measured.samples_min: 65 is outside 1..=64",
+    ),
+    (
         "geodns:\n  - name: ns1\n    dns: ['192.0.2.53:53']",
         "geodns:\n  - name: ns1\n    dns: []",
         "68: geodns[0].dns: 0 entries, 1..=16 are allowed",

@@ -19,9 +19,17 @@ use crate::rendezvous::{SHARE_PREFIX_V4, SHARE_PREFIX_V6};
 /// Medians of groups as they are reported, before hysteresis.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Gathered {
-    pub(crate) groups: BTreeMap<GroupKey, BTreeMap<PopIx, Median>>,
+    pub(crate) groups: BTreeMap<GroupKey, BTreeMap<PopIx, Fresh>>,
     /// Reports that were left out.
     pub left_out: LeftOut,
+}
+
+/// A median as it is reported.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Fresh {
+    pub(crate) median: Median,
+    /// Of the oldest report it is made of, in seconds: it is made anew without that when the time comes.
+    pub(crate) age_s: u32,
 }
 
 /// Reports that were left out, by reason.
@@ -43,13 +51,13 @@ pub fn gather(
     constants: &topology::steering::Measured,
 ) -> Gathered {
     let (prefixes, left_out) = by_prefix(reports, constants);
-    let mut groups: BTreeMap<GroupKey, BTreeMap<PopIx, Median>> = BTreeMap::new();
-    let mut shared: BTreeMap<(GroupKey, PopIx), Vec<Median>> = BTreeMap::new();
-    for ((prefix, pop), median) in prefixes {
+    let mut groups: BTreeMap<GroupKey, BTreeMap<PopIx, Fresh>> = BTreeMap::new();
+    let mut shared: BTreeMap<(GroupKey, PopIx), (Vec<Median>, u32)> = BTreeMap::new();
+    for ((prefix, pop), fresh) in prefixes {
         let address = prefix.addr();
-        if median.clients >= constants.samples_min {
+        if fresh.median.clients >= constants.samples_min {
             let group = groups.entry(GroupKey::Prefix(prefix)).or_default();
-            group.insert(pop, median);
+            group.insert(pop, fresh);
         }
         let around = cut(address, SHARE_PREFIX_V4, SHARE_PREFIX_V6);
         let Facts { asn, country, .. } = facts(address);
@@ -58,22 +66,24 @@ pub fn gather(
             .into_iter()
             .flatten()
         {
-            let medians = shared.entry((key, pop)).or_default();
+            let (medians, age_s) = shared.entry((key, pop)).or_default();
             if medians.len() < nearest::PREFIXES_MAX {
-                medians.push(median);
+                medians.push(fresh.median);
+                *age_s = fresh.age_s.max(*age_s);
             }
         }
     }
-    for ((key, pop), medians) in shared {
+    for ((key, pop), (medians, age_s)) in shared {
         let common = nearest::common(medians);
         if let Some(median) = common.filter(|median| median.clients >= constants.samples_min) {
-            groups.entry(key).or_default().insert(pop, median);
+            let group = groups.entry(key).or_default();
+            group.insert(pop, Fresh { median, age_s });
         }
     }
     Gathered { groups, left_out }
 }
 
-type ByPrefix = BTreeMap<(ipnet::IpNet, PopIx), Median>;
+type ByPrefix = BTreeMap<(ipnet::IpNet, PopIx), Fresh>;
 
 /// One median for each pair of prefix and PoP; processes of one PoP that report the same prefix are joined.
 fn by_prefix(
@@ -95,21 +105,27 @@ fn by_prefix(
         } else if prefixes.len() >= GROUPS_MAX && !prefixes.contains_key(&key) {
             left_out.many += 1;
         } else {
-            let joined = prefixes
-                .get(&key)
-                .map(|known| joined(*known, report.median));
-            prefixes.insert(key, joined.unwrap_or(report.median));
+            let fresh = Fresh {
+                median: report.median,
+                age_s: report.age_s,
+            };
+            let joined = prefixes.get(&key).map(|known| joined(*known, fresh));
+            prefixes.insert(key, joined.unwrap_or(fresh));
         }
     }
     (prefixes, left_out)
 }
 
 /// The mean of two medians, each with the weight of its clients.
-fn joined(a: Median, b: Median) -> Median {
-    let [a_clients, b_clients] = [a, b].map(|median| u64::from(median.clients));
-    let sum = u64::from(a.rtt_us) * a_clients + u64::from(b.rtt_us) * b_clients;
-    Median {
-        rtt_us: u32::try_from(sum / (a_clients + b_clients).max(1)).unwrap_or(u32::MAX),
-        clients: a.clients.saturating_add(b.clients),
+fn joined(a: Fresh, b: Fresh) -> Fresh {
+    let [a_clients, b_clients] = [a, b].map(|fresh| u64::from(fresh.median.clients));
+    let [a_us, b_us] = [a, b].map(|fresh| u64::from(fresh.median.rtt_us));
+    let sum = a_us * a_clients + b_us * b_clients;
+    Fresh {
+        median: Median {
+            rtt_us: u32::try_from(sum / (a_clients + b_clients).max(1)).unwrap_or(u32::MAX),
+            clients: a.median.clients.saturating_add(b.median.clients),
+        },
+        age_s: a.age_s.max(b.age_s),
     }
 }

@@ -2,7 +2,11 @@
 //!
 //! A few clients, chosen by a hash of prefix and ten-minute epoch: the same at every node, and for all clients of the prefix.
 //! Only for media and only by HTTP: DNS answers are kept by resolvers for clients that nobody chose. The region stays when the
-//! request fixes it; else an ingress without a link to the best region is tried for the nearest region it has.
+//! request fixes it; else an ingress without a link to the best region is tried for the nearest region it has. What an
+//! administrator's rule names is not left: of candidates that it names only others that it names are tried.
+//!
+//! Few explorations are for what is known to be far: so that it is found again when its way has become shorter, and costs few
+//! clients until then.
 
 use ipnet::IpNet;
 
@@ -19,6 +23,8 @@ pub const WITHIN_MS: u32 = 250;
 pub const KNOWN_WITHIN_MS: u32 = 100;
 /// Ingresses nobody has measured that are tried next.
 const NEAREST: usize = 3;
+/// Of so many explorations one is for a measured ingress that is farther than [`KNOWN_WITHIN_MS`], however far, if there is one.
+pub const FAR_EVERY: u64 = 16;
 
 /// The draw of a prefix in the epoch of `unix_s`: `Some(seed)` when it explores, with a share of `permille`.
 #[must_use]
@@ -42,32 +48,43 @@ pub(crate) struct Way {
     pub(crate) is_measured: bool,
 }
 
-/// Which way is tried instead of the best: one that is usable, not avoided and not absurdly far. Of those that nobody like the
-/// client has measured one of the nearest; when all are measured any, so that none grows old.
+/// Which way is tried instead of the best: one that is usable, not avoided, named if the best is, and not absurdly far. Of those that
+/// nobody like the client has measured one of the nearest; when all are measured any, so that none grows old.
 #[must_use]
 pub(crate) fn pick(best: &Candidate, mut ways: Vec<Way>, seed: u64) -> Option<Way> {
-    ways.retain(
-        |Way {
-             pop, is_measured, ..
-         }| {
-            let within = if *is_measured {
-                KNOWN_WITHIN_MS
-            } else {
-                WITHIN_MS
-            };
-            pop.index != best.index
-                && pop.standing == Standing::Usable
-                && pop.tier <= Tier::Ordinary
-                && pop.cost.total() <= best.cost.total().saturating_add(within)
-        },
-    );
+    ways.retain(|Way { pop, .. }| {
+        pop.index != best.index
+            && pop.standing == Standing::Usable
+            && pop.tier <= Tier::Ordinary
+            && (is_named(pop.tier) || !is_named(best.tier))
+    });
     ways.sort_by_key(|way| placed(&way.pop));
+    let within = |way: &Way, ms: u32| way.pop.cost.total() <= best.cost.total().saturating_add(ms);
     let (known, mut unknown): (Vec<_>, Vec<_>) = ways.into_iter().partition(|way| way.is_measured);
+    let (known, far): (Vec<_>, Vec<_>) = known
+        .into_iter()
+        .partition(|way| within(way, KNOWN_WITHIN_MS));
+    unknown.retain(|way| within(way, WITHIN_MS));
     unknown.truncate(NEAREST);
-    let choices = if unknown.is_empty() { known } else { unknown };
+    let (turn, seed) = (seed % FAR_EVERY, seed / FAR_EVERY);
+    let choices = if turn == 0 && !far.is_empty() {
+        far
+    } else if unknown.is_empty() {
+        known
+    } else {
+        unknown
+    };
     let count = u64::try_from(choices.len())
         .ok()
         .filter(|count| *count > 0)?;
     let at = usize::try_from(seed % count).ok()?;
     choices.get(at).copied()
+}
+
+/// Whether a rule names the candidate.
+pub(crate) const fn is_named(tier: Tier) -> bool {
+    match tier {
+        Tier::Named(_) => true,
+        Tier::Ordinary | Tier::Standby | Tier::Avoided => false,
+    }
 }

@@ -19,3 +19,13 @@ pub fn standing(condition: Condition, constants: &Load) -> Standing {
         Standing::Usable
     }
 }
+
+/// The standing of a PoP as a way to one region: without a link that is up it serves nobody there, whatever it does for others.
+#[must_use]
+pub fn standing_of_way(condition: Condition, cut: bool, constants: &Load) -> Standing {
+    if cut {
+        Standing::Unhealthy
+    } else {
+        standing(condition, constants)
+    }
+}

@@ -60,3 +60,19 @@ pub fn median_of(measured: &Measured, groups: &Groups, pop: PopIx) -> Option<(Me
         .or_else(|| of(groups.neighbours, MeasuredBy::Neighbours))
         .or_else(|| of(groups.asn, MeasuredBy::Asn))
 }
+
+/// What the strongest measured round trip to a PoP was, before it was too old.
+#[must_use]
+pub fn floor_of(measured: &Measured, groups: &Groups, pop: PopIx) -> Option<Median> {
+    let of = |group: Option<GroupId>| measured.floor(group?, pop);
+    of(groups.prefix)
+        .or_else(|| of(groups.neighbours))
+        .or_else(|| of(groups.asn))
+}
+
+/// Whether anything that counts was measured for a client.
+#[must_use]
+pub fn is_measured(measured: &Measured, groups: &Groups) -> bool {
+    let mut groups = [groups.prefix, groups.neighbours, groups.asn].into_iter();
+    groups.any(|group| group.is_some_and(|group| measured.has_median(group)))
+}

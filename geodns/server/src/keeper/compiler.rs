@@ -41,27 +41,31 @@ pub(super) struct Compiled {
     pub(super) lists: Arc<[Ranking]>,
 }
 
+/// The thread panicked; its message is in the log, and the job is lost.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Died;
+
 /// The thread. It ends with this value, after the job it has.
-pub(super) struct Compiler {
-    jobs: SyncSender<Job>,
-    done: Receiver<Done>,
+pub(super) struct Compiler<J, D> {
+    jobs: SyncSender<J>,
+    done: Receiver<D>,
     busy: bool,
 }
 
-impl Compiler {
-    /// Starts the thread; `waker` is told when a job is done.
+impl<J: Send + 'static, D: Send + 'static> Compiler<J, D> {
+    /// Starts the thread, which does `work`; `waker` is told when a job is done.
     ///
     /// # Errors
     /// The kernel gives no thread.
-    pub(super) fn start(waker: Waker) -> anyhow::Result<Self> {
-        let (jobs, inbox) = sync_channel::<Job>(1);
+    pub(super) fn start(waker: Waker, work: fn(J) -> D) -> anyhow::Result<Self> {
+        let (jobs, inbox) = sync_channel::<J>(1);
         let (tell, done) = sync_channel(1);
         thread::Builder::new()
             .name("compiler".to_owned())
             .spawn(move || {
                 run_last();
                 for job in inbox {
-                    if tell.send(run(job)).is_err() {
+                    if tell.send(work(job)).is_err() {
                         return;
                     }
                     waker.wake();
@@ -81,23 +85,22 @@ impl Compiler {
     }
 
     /// Begins a job, when none is under way.
-    pub(super) fn begin(&mut self, job: Job) {
+    pub(super) fn begin(&mut self, job: J) {
         self.busy = self.busy || self.jobs.try_send(job).is_ok();
     }
 
     /// What is done.
-    pub(super) fn take(&mut self) -> Option<Done> {
+    ///
+    /// # Errors
+    /// The thread is no more: another one is to be started.
+    pub(super) fn take(&mut self) -> Result<Option<D>, Died> {
         match self.done.try_recv() {
             Ok(done) => {
                 self.busy = false;
-                Some(done)
+                Ok(Some(done))
             }
-            Err(TryRecvError::Empty) => None,
-            Err(TryRecvError::Disconnected) => {
-                // It panicked; its message is in the log. The tables stay as they are.
-                self.busy = true;
-                None
-            }
+            Err(TryRecvError::Empty) => Ok(None),
+            Err(TryRecvError::Disconnected) => Err(Died),
         }
     }
 }
@@ -121,5 +124,41 @@ pub(super) fn run(job: Job) -> Done {
         job,
         result,
         took: clock::now().saturating_duration_since(began),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn halved(job: u32) -> u32 {
+        assert!(job.is_multiple_of(2), "an odd job");
+        job / 2
+    }
+
+    fn wait(compiler: &mut Compiler<u32, u32>) -> Result<u32, Died> {
+        let end = clock::now() + Duration::from_secs(10);
+        loop {
+            if let Some(done) = compiler.take()? {
+                return Ok(done);
+            }
+            assert!(clock::now() < end, "nothing comes");
+            thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn a_job_that_panics_is_told_and_another_thread_does_the_next() {
+        let waker = Waker::new().unwrap();
+        let mut compiler = Compiler::start(waker.clone(), halved).unwrap();
+        compiler.begin(8);
+        assert_eq!(wait(&mut compiler), Ok(4));
+        compiler.begin(7);
+        assert!(compiler.is_busy());
+        assert_eq!(wait(&mut compiler), Err(Died));
+        compiler = Compiler::start(waker, halved).unwrap();
+        assert!(!compiler.is_busy());
+        compiler.begin(6);
+        assert_eq!(wait(&mut compiler), Ok(3));
     }
 }

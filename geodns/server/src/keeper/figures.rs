@@ -13,6 +13,8 @@ use crate::world::Current;
 pub(super) struct Figures {
     /// Things that did not come about; what there was stays.
     pub(super) failed: Counter,
+    /// Threads that compile and were lost.
+    pub(super) died: Counter,
     /// Worlds shown.
     pub(super) published: Counter,
     compiles: Counter,
@@ -34,6 +36,11 @@ impl Figures {
                 "geodns.keeper.failures",
                 "{failure}",
                 "Changes of topology, databases or state that came to nothing; the old answers stay.",
+            ),
+            died: counter(
+                "geodns.keeper.compiler_panics",
+                "{panic}",
+                "Times the thread that makes tables panicked and was started again; the old tables stay.",
             ),
             published: counter(
                 "geodns.keeper.worlds",
