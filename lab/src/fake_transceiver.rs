@@ -162,6 +162,7 @@ impl FakeTransceiver {
             if let Reassembled::Complete(payload) = whole {
                 let header = RecordHeader {
                     fragment: None,
+                    offered: false,
                     ..record.header
                 };
                 self.waiting.push((relay, header, payload.to_vec()));

@@ -16,6 +16,7 @@ pub mod http;
 pub mod load;
 pub mod meter;
 pub mod metrics;
+pub mod nat;
 pub mod net;
 pub mod process;
 pub mod raw;

@@ -62,6 +62,10 @@ pub struct Network {
     /// How worker threads of PoPs and core relays wait for packets.
     #[serde(default)]
     pub worker: WorkerPacing,
+    /// Whether a PoP offers media of a client that it does not know to transceivers of other clients at the same IP address: a call
+    /// whose NAT took another port goes on at once, and not at its next check. Needs core relays and transceivers that know such records.
+    #[serde(default = "default_true")]
+    pub offer_unknown: bool,
     /// Limits of WHIP signaling.
     #[serde(default)]
     pub signaling: Signaling,

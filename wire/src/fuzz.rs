@@ -201,6 +201,7 @@ fn fuzz_header(client: u8, fragment: Option<Fragment>) -> RecordHeader {
         client: ClientAddr::new(([192, 0, 2, client], 4000).into()),
         hops: 0,
         fragment,
+        offered: false,
     }
 }
 

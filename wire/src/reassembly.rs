@@ -564,6 +564,7 @@ mod tests {
             client: ClientAddr::new(([192, 0, 2, client], 4000).into()),
             hops: 0,
             fragment: Some(Fragment { id, index, count }),
+            offered: false,
         }
     }
 }

@@ -12,8 +12,8 @@
 //!  +-------+------+--------+--------+--------+---------+--------+----------------+------+-------------+----
 //!  | flags | hops | length | pop    | worker | ingress | region | transceiver    | port | client IP   | [fragment] payload
 //!  +-------+------+--------+--------+--------+---------+--------+----------------+------+-------------+----
-//!  flags: bit 0 client IP is IPv6, bit 1 fragment header present, bit 2 end, others zero
-//!  length: bytes of [fragment] + payload; 0 with the end flag, never 0 without
+//!  flags: bit 0 client IP is IPv6, bit 1 fragment header present, bit 2 end, bit 3 offer, others zero
+//!  length: bytes of [fragment] + payload; 0 with the end flag, never 0 without, but for the answer to an offer
 //!
 //! fragment (4 bytes): id u16, index u8, count u8. All parts but the last are equally long, the last is not longer.
 //! ```
@@ -21,8 +21,11 @@
 //! 0xF1 lies outside the ranges of RFC 7983 §7. A record names its owner, its client and its way back, so
 //! whoever forwards it needs no state.
 //!
-//! An *end* record says that its owner no longer serves its client. It is the record without payload, and the only one: a
+//! An *end* record says that its owner no longer serves its client. It has no payload and is no offer: a
 //! [`RecordHeader`] has no field for it, [`put_record`] sets the flag, and [`Record::is_end`] reads it.
+//!
+//! An *offered* record carries a packet of a client that its PoP does not know to an owner that may know it. An owner that does says so by
+//! a *taken* record: the same flag, and no payload.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -50,6 +53,7 @@ pub const FRAGMENTS_MAX: u8 = 4;
 const FLAG_V6: u8 = 0b01;
 const FLAG_FRAGMENT: u8 = 0b10;
 const FLAG_END: u8 = 0b100;
+const FLAG_OFFER: u8 = 0b1000;
 
 /// What a datagram carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,7 +97,8 @@ pub enum RecordError {
     /// Reserved flag bits set.
     #[error("unknown flags")]
     UnknownFlags,
-    /// Payload empty or longer than [`PAYLOAD_LEN_MAX`], or an end record with a payload or a fragment header.
+    /// Payload empty or longer than [`PAYLOAD_LEN_MAX`], an end record with a payload, or a record without payload that has a
+    /// fragment header.
     #[error("payload length out of range")]
     BadLength,
     /// Index not below count, count 0, 1 or above [`FRAGMENTS_MAX`].
@@ -150,6 +155,9 @@ pub struct RecordHeader {
     pub hops: u8,
     /// Set when the payload is one part of a split packet.
     pub fragment: Option<Fragment>,
+    /// Uplink: the PoP does not know whose client it is, and offers the packet to an owner that may. Downlink, without payload:
+    /// the owner has authenticated such a packet.
+    pub offered: bool,
 }
 
 impl RecordHeader {
@@ -174,7 +182,7 @@ impl RecordHeader {
 pub struct Record<'a> {
     /// The header.
     pub header: RecordHeader,
-    /// 1..=[`PAYLOAD_LEN_MAX`] bytes; none in an end record.
+    /// 1..=[`PAYLOAD_LEN_MAX`] bytes; none in an end record and in a taken one.
     pub payload: &'a [u8],
 }
 
@@ -182,7 +190,13 @@ impl Record<'_> {
     /// Whether the owner says that it no longer serves the client. Such a record is never delivered.
     #[must_use]
     pub const fn is_end(&self) -> bool {
-        self.payload.is_empty()
+        self.payload.is_empty() && !self.header.offered
+    }
+
+    /// Whether the owner says that a packet it was offered is of a client of its own. Such a record is never delivered.
+    #[must_use]
+    pub const fn is_taken(&self) -> bool {
+        self.payload.is_empty() && self.header.offered
     }
 }
 
@@ -235,7 +249,7 @@ fn take_record(bytes: &[u8]) -> Result<(Record<'_>, &[u8]), RecordError> {
         c0,
         c1,
     ] = *head;
-    if flags & !(FLAG_V6 | FLAG_FRAGMENT | FLAG_END) != 0 {
+    if flags & !(FLAG_V6 | FLAG_FRAGMENT | FLAG_END | FLAG_OFFER) != 0 {
         return Err(RecordError::UnknownFlags);
     }
     let (ip, rest) = take_ip(flags, rest)?;
@@ -244,8 +258,13 @@ fn take_record(bytes: &[u8]) -> Result<(Record<'_>, &[u8]), RecordError> {
         .split_at_checked(length)
         .ok_or(RecordError::Truncated)?;
     let (fragment, payload) = take_fragment(flags, body)?;
-    let end = flags & FLAG_END != 0;
-    if payload.is_empty() != end || (end && fragment.is_some()) || payload.len() > PAYLOAD_LEN_MAX {
+    let [end, offered] = [FLAG_END, FLAG_OFFER].map(|flag| flags & flag != 0);
+    if end && offered {
+        return Err(RecordError::UnknownFlags);
+    }
+    let bare = end || (offered && length == 0);
+    if payload.is_empty() != bare || (bare && fragment.is_some()) || payload.len() > PAYLOAD_LEN_MAX
+    {
         return Err(RecordError::BadLength);
     }
     let port = u16::from_be_bytes([c0, c1]);
@@ -268,6 +287,7 @@ fn take_record(bytes: &[u8]) -> Result<(Record<'_>, &[u8]), RecordError> {
         client: ClientAddr::new(SocketAddr::new(ip, port)),
         hops,
         fragment,
+        offered,
     };
     Ok((Record { header, payload }, after))
 }
@@ -309,7 +329,7 @@ fn take_fragment(flags: u8, body: &[u8]) -> Result<(Option<Fragment>, &[u8]), Re
     ))
 }
 
-/// Appends one record to `out`, an end record when `payload` is empty. Nothing is checked against a size limit: the caller
+/// Appends one record to `out`; when `payload` is empty, an end record or a taken one. Nothing is checked against a size limit: the caller
 /// knows what fits (see [`RecordHeader::encoded_len`]).
 pub fn put_record(out: &mut impl BufMut, header: &RecordHeader, payload: &[u8]) {
     let v6 = if header.client.ip().is_ipv6() {
@@ -327,7 +347,11 @@ pub fn put_record(out: &mut impl BufMut, header: &RecordHeader, payload: &[u8]) 
     } else {
         0
     };
-    let end = if payload.is_empty() { FLAG_END } else { 0 };
+    let kind = match (header.offered, payload.is_empty()) {
+        (true, _) => FLAG_OFFER,
+        (false, true) => FLAG_END,
+        (false, false) => 0,
+    };
     let length = u16::try_from(payload.len() + fragment_len).unwrap_or(u16::MAX);
     let [l0, l1] = length.to_be_bytes();
     let [p0, p1] = header.tag.pop.0.to_be_bytes();
@@ -336,7 +360,7 @@ pub fn put_record(out: &mut impl BufMut, header: &RecordHeader, payload: &[u8]) 
     let [c0, c1] = header.client.port().to_be_bytes();
     let (worker, ingress) = (header.tag.worker, header.tag.ingress);
     out.put_slice(&[
-        v6 | split | end,
+        v6 | split | kind,
         header.hops,
         l0,
         l1,
@@ -493,7 +517,29 @@ mod tests {
     }
 
     #[test]
-    fn an_end_record_has_no_payload_and_no_other_record_is_empty() {
+    fn exact_bytes_offered_and_taken() {
+        let header = RecordHeader {
+            offered: true,
+            ..header("203.0.113.7:50000", None)
+        };
+        let mut out = Vec::new();
+        put_record(&mut out, &header, b"x");
+        put_record(&mut out, &header, b"");
+        let expected =
+            b"\x08\x01\x00\x01\x00\x05\x01\x02\x00\x02\x00\x00\x00\x4d\xc3\x50\xcb\x00\x71\x07x\
+            \x08\x01\x00\x00\x00\x05\x01\x02\x00\x02\x00\x00\x00\x4d\xc3\x50\xcb\x00\x71\x07";
+        assert_eq!(out, expected);
+        let records: Vec<_> = Records::new(&out).map(Result::unwrap).collect();
+        assert!(records.iter().all(|record| record.header == header));
+        let taken: Vec<_> = records
+            .iter()
+            .map(|record| (record.is_taken(), record.is_end()))
+            .collect();
+        assert_eq!(taken, [(false, false), (true, false)]);
+    }
+
+    #[test]
+    fn only_end_records_and_answers_to_offers_are_empty() {
         let mut end = Vec::new();
         put_record(&mut end, &header("203.0.113.7:50000", None), b"");
         let with = |flags: u8, length: u8, tail: &[u8]| {
@@ -507,7 +553,12 @@ mod tests {
         assert_eq!(with(4, 1, b"x"), Err(RecordError::BadLength));
         assert_eq!(with(6, 4, &[0, 1, 0, 2]), Err(RecordError::BadLength));
         assert_eq!(with(6, 5, &[0, 1, 0, 2, 9]), Err(RecordError::BadLength));
-        assert_eq!(with(8, 0, b""), Err(RecordError::UnknownFlags));
+        assert_eq!(with(8, 0, b""), Ok(()));
+        assert_eq!(with(8, 1, b"x"), Ok(()));
+        assert_eq!(with(10, 4, &[0, 1, 0, 2]), Err(RecordError::BadLength));
+        assert_eq!(with(10, 5, &[0, 1, 0, 2, 9]), Ok(()));
+        assert_eq!(with(12, 0, b""), Err(RecordError::UnknownFlags));
+        assert_eq!(with(16, 0, b""), Err(RecordError::UnknownFlags));
     }
 
     #[test]
@@ -530,7 +581,7 @@ mod tests {
             Records::new(&bytes).next().unwrap().map(|_| ())
         };
         assert_eq!(with(&[]), Ok(()));
-        assert_eq!(with(&[(0, 10)]), Err(RecordError::UnknownFlags));
+        assert_eq!(with(&[(0, 18)]), Err(RecordError::UnknownFlags));
         assert_eq!(with(&[(0, 6)]), Err(RecordError::BadLength));
         assert_eq!(with(&[(3, 4)]), Err(RecordError::BadLength));
         assert_eq!(with(&[(3, 3)]), Err(RecordError::Truncated));
@@ -612,6 +663,7 @@ mod tests {
             client: ClientAddr::new(client.parse().unwrap()),
             hops: 1,
             fragment,
+            offered: false,
         }
     }
 }

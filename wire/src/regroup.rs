@@ -187,6 +187,7 @@ mod tests {
             client: ClientAddr::new(([192, 0, 2, 1], 5).into()),
             hops: 0,
             fragment: None,
+            offered: false,
         }
     }
 

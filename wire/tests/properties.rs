@@ -222,6 +222,7 @@ fn whole(client: &str) -> RecordHeader {
         client: ClientAddr::new(client.parse().expect("an address literal")),
         hops: 0,
         fragment: None,
+        offered: false,
     }
 }
 
@@ -251,9 +252,10 @@ fn any_header() -> impl Strategy<Value = RecordHeader> {
         any_client(),
         any::<u8>(),
         proptest::option::of(fragment),
+        any::<bool>(),
     )
         .prop_map(
-            |(hint, (pop, worker, ingress), client, hops, fragment)| RecordHeader {
+            |(hint, (pop, worker, ingress), client, hops, fragment, offered)| RecordHeader {
                 owner: hint.owner,
                 tag: Tag {
                     pop: PopId(pop),
@@ -263,6 +265,7 @@ fn any_header() -> impl Strategy<Value = RecordHeader> {
                 client,
                 hops,
                 fragment,
+                offered,
             },
         )
 }

@@ -38,6 +38,7 @@ fn header(region: u16, transceiver: u32, hops: u8) -> RecordHeader {
         client: ClientAddr::new(([198, 51, 100, 1], 4000).into()),
         hops,
         fragment: None,
+        offered: false,
     }
 }
 

@@ -91,6 +91,7 @@ mod tests {
             client: ClientAddr::new(([192, 0, 2, 1], 5).into()),
             hops: HOPS_MAX,
             fragment: None,
+            offered: false,
         }
     }
 

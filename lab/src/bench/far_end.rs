@@ -109,6 +109,7 @@ impl FarEnd {
                 let header = RecordHeader {
                     hops: 0,
                     fragment: None,
+                    offered: false,
                     ..record.header
                 };
                 let whole = self.reassembler.push(&record.header, record.payload, now);

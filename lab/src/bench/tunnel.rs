@@ -139,5 +139,6 @@ const fn header(owner: Owner, client: SocketAddr) -> RecordHeader {
         client: ClientAddr::new(client),
         hops: 0,
         fragment: None,
+        offered: false,
     }
 }

@@ -135,6 +135,7 @@ fn network() -> Network {
         drain_max_s: 2,
         link: Link::default(),
         worker: WorkerPacing::default(),
+        offer_unknown: true,
         signaling: Signaling::default(),
         vips: Vec::new(),
         anycast: None,

@@ -130,6 +130,7 @@ impl SimPop {
         let (owner, also) = match verdict {
             Uplink::Forward { owner, also } => (owner, also),
             Uplink::Hold => unreachable!("nothing is held without a flow cache"),
+            Uplink::Offer { .. } => unreachable!("workers that share nothing offer nothing"),
             Uplink::Drop(reason) => return net.ledger.dropped(Way::Up, reason.as_str(), 1),
         };
         net.ledger.tally(Way::Up).copies += u64::from(also.is_some());
@@ -150,6 +151,7 @@ impl SimPop {
                 client,
                 hops: 0,
                 fragment: None,
+                offered: false,
             };
             self.side.put(link, &header, bytes);
         }

@@ -79,6 +79,7 @@ impl SimTransceiver {
                     let (kind, stamp) = net.packets.read(whole).expect("payloads arrive intact");
                     let header = RecordHeader {
                         fragment: None,
+                        offered: false,
                         hops: 0,
                         ..record.header
                     };

@@ -4,6 +4,7 @@
 mod cache;
 mod downlink;
 mod expiry;
+mod offer;
 mod timed;
 
 use std::time::Instant;
@@ -16,6 +17,7 @@ use wire::{ClientAddr, Owner};
 use crate::admission::{Admission, Refusal};
 use crate::command::Commands;
 use crate::flow::{Flow, FlowKey, State, TICKS_PER_S, Tick};
+use crate::offers::Offers;
 use crate::recovery::{Recovery, RecoveryConfig, Taken, Unknown};
 use crate::routes::{Claim, Routes};
 use crate::table::Table;
@@ -80,6 +82,10 @@ pub struct Stats {
     pub open_questions: u64,
     /// Packets held.
     pub held_packets: u64,
+    /// Packets of unknown clients offered to owners that may know them, so far.
+    pub offered: u64,
+    /// Records so far by which an owner said that it knows such a client.
+    pub taken: u64,
     /// Round trips that were timed.
     pub timing: TimingStats,
 }
@@ -89,6 +95,7 @@ pub struct Flows {
     table: Table,
     admission: Admission,
     recovery: Option<Recovery>,
+    offers: Option<Offers>,
     commands: Commands,
     timing: Timing,
     epoch: Instant,
@@ -110,6 +117,7 @@ impl Flows {
             recovery: config
                 .recovery
                 .map(|recovery| Recovery::new(recovery, seed, now)),
+            offers: None,
             commands: Commands::new(config.recovery.is_some()),
             timing: Timing::new(),
             epoch: now,
@@ -280,7 +288,7 @@ impl Flows {
     }
 
     /// DTLS, RTP, STUN answers and indications: what a client in the middle of a call sends. If it has no flow here,
-    /// the flow cache may know it.
+    /// the flow cache may know it; if that does not, owners of other clients at its IP address may.
     fn uplink_media(
         &mut self,
         routes: &Routes,
@@ -288,15 +296,26 @@ impl Flows {
         packet: &[u8],
         now: Now,
     ) -> Result<Uplink, DropReason> {
-        match self.uplink_other(from, DropReason::NoFlow) {
+        let unknown = match self.uplink_other(from, DropReason::NoFlow) {
             Ok(verdict) => {
                 self.time_uplink(&from, packet, now);
-                Ok(verdict)
+                return Ok(verdict);
             }
-            Err(DropReason::NoFlow | DropReason::NotCommitted) if self.recovery.is_some() => {
-                self.hold(routes, from, packet, now)
-            }
-            refused @ Err(_) => refused,
+            Err(unknown @ (DropReason::NoFlow | DropReason::NotCommitted)) => unknown,
+            refused @ Err(_) => return refused,
+        };
+        let held = match self.recovery {
+            Some(_) => self.hold(routes, from, packet, now),
+            None => Err(unknown),
+        };
+        match held {
+            Err(
+                unknown @ (DropReason::NoFlow
+                | DropReason::NotCommitted
+                | DropReason::Uncached
+                | DropReason::Unanswered),
+            ) => self.offer(routes, from, packet, unknown, now),
+            settled => settled,
         }
     }
 
@@ -356,10 +375,11 @@ impl Flows {
     }
 
     /// Bytes taken from the allocator for flows: slots, index, and the count of hints, and the tables that round
-    /// trips are timed with. Grows with the flows.
+    /// trips are timed with and offers are counted by. Grows with the flows. Without [`crate::Neighbours`], which workers share.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
-        self.table.bytes() + self.admission.bytes() + self.timing.bytes()
+        let offers = self.offers.as_ref().map_or(0, Offers::bytes);
+        self.table.bytes() + self.admission.bytes() + self.timing.bytes() + offers
     }
 
     fn tick(&self, now: Instant) -> Tick {

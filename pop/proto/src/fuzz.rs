@@ -2,7 +2,8 @@
 //! coverage-guided fuzzer can call the same function. It asserts what must hold for every sequence of inputs.
 
 use std::collections::HashSet;
-use std::sync::LazyLock;
+use std::net::IpAddr;
+use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
 use topology::Topology;
@@ -12,6 +13,7 @@ use wire::{ClientAddr, Owner, PopId, RegionId, Tag, TransceiverId};
 
 use crate::command::{Answer, Command};
 use crate::flows::{Flows, FlowsConfig, Now, Source};
+use crate::neighbours::Neighbours;
 use crate::recovery::RecoveryConfig;
 use crate::routes::Routes;
 use crate::verdict::{Downlink, Uplink};
@@ -21,6 +23,13 @@ const QUESTIONS_MAX: u16 = 3;
 const HELD_MAX: u16 = 5;
 /// Bytes of a step.
 const STEP: usize = 4;
+/// Bytes of a packet that may be offered.
+const MEDIA_LEN: usize = 24;
+
+/// Two clients at each of some IP addresses.
+const fn port(client: u8) -> u16 {
+    if client < 128 { 4000 } else { 4001 }
+}
 
 /// Reads `input` as a script of actions over a handful of clients and owners: steps of four bytes, what, who, whose and how.
 ///
@@ -102,6 +111,8 @@ struct Script {
     /// Who was claimed by a good hint, and may get copies beside one that the cache named.
     claimed: HashSet<(ClientAddr, Owner)>,
     heard: HashSet<(ClientAddr, Owner)>,
+    /// Owners that were heard at an IP address: others there may be offered to them.
+    heard_at: HashSet<(IpAddr, Owner)>,
     held: u64,
 }
 
@@ -120,8 +131,9 @@ impl Script {
             hash_seed: 1,
             recovery: Some(recovery),
         };
+        let neighbours = Arc::new(Neighbours::new(FLOWS_MAX, 3, start));
         Some(Self {
-            flows: Flows::new(config, start),
+            flows: Flows::new(config, start).with_neighbours(neighbours, 2, start),
             routes: Routes::new(&TOPOLOGY, TOPOLOGY.pops.first()?, keys.clone()),
             keys,
             now: Now {
@@ -131,22 +143,25 @@ impl Script {
             known: HashSet::new(),
             claimed: HashSet::new(),
             heard: HashSet::new(),
+            heard_at: HashSet::new(),
             held: 0,
         })
     }
 
     fn step(&mut self, action: u8, client: u8, which: u8, rest: u8) {
         let source = Source {
-            client: ClientAddr::new(([192, 0, 2, client % 24], 4000).into()),
+            client: ClientAddr::new(([192, 0, 2, client % 24], port(client)).into()),
             ingress: which / 3 % 2,
         };
         let owner = Owner {
             region: RegionId(1),
             transceiver: TransceiverId(u32::from(which % 3) + 1),
         };
-        match action % 7 {
+        match action % 8 {
             0 => self.check(source, owner, [action, client, rest]),
             1 => self.other(source, &[rest.max(4), client, which]),
+            7 if which >= 128 => self.other(source, &[0x80; MEDIA_LEN]),
+            7 => self.taken(source, owner),
             2 => self.downlink(source, owner, rest),
             3 => {
                 let header = header(source, owner, 0);
@@ -184,9 +199,31 @@ impl Script {
             .handle_uplink(&self.routes, source, packet, self.now)
         {
             Uplink::Forward { owner, also } => self.may_get(source.client, owner, also),
+            Uplink::Offer { owners } => {
+                let ip = source.client.ip();
+                assert!(!owners.is_empty(), "an offer to nobody");
+                let heard = |owner| self.heard_at.contains(&(ip, owner));
+                assert!(owners.iter().all(heard), "offered to a stranger");
+            }
             Uplink::Hold => self.held += 1,
             Uplink::Drop(_) => {}
         }
+    }
+
+    fn taken(&mut self, source: Source, owner: Owner) {
+        let header = RecordHeader {
+            offered: true,
+            ..header(source, owner, 0)
+        };
+        if self.flows.handle_taken(&header, self.now).is_ok() {
+            self.hear(source.client, owner);
+        }
+    }
+
+    fn hear(&mut self, client: ClientAddr, owner: Owner) {
+        self.known.insert((client, owner));
+        self.heard.insert((client, owner));
+        self.heard_at.insert((client.ip(), owner));
     }
 
     fn may_get(&self, client: ClientAddr, owner: Owner, also: Option<Owner>) {
@@ -202,8 +239,7 @@ impl Script {
         let header = header(source, owner, rest % 6);
         let verdict = self.flows.handle_downlink(&header, &[128, rest], self.now);
         if verdict == Downlink::Deliver {
-            self.known.insert((source.client, owner));
-            self.heard.insert((source.client, owner));
+            self.hear(source.client, owner);
         }
     }
 
@@ -229,11 +265,12 @@ impl Script {
         }
         while let Some(released) = self.flows.next_released() {
             let (client, verdict) = (released.client, released.verdict);
-            assert!((1..=3).contains(&released.packet.len()));
+            assert!((1..=MEDIA_LEN).contains(&released.packet.len()));
             self.held -= 1;
             match verdict {
                 Uplink::Forward { owner, also } => self.may_get(client, owner, also),
                 Uplink::Hold => unreachable!("held for ever"),
+                Uplink::Offer { .. } => unreachable!("what was held is not offered"),
                 Uplink::Drop(_) => {}
             }
         }
@@ -267,6 +304,7 @@ const fn header(source: Source, owner: Owner, hops: u8) -> RecordHeader {
         client: source.client,
         hops,
         fragment: None,
+        offered: false,
     }
 }
 

@@ -4,7 +4,7 @@
 //!              Binding request with a good hint            downlink from that owner
 //!   (no flow) ─────────────────────────────────► tentative ───────────────────────► committed ◄─┐
 //!     │ │ │                                          │ 5 s                             │ 60 s   │ downlink from
-//!     │ │ │ downlink from an owner                   ▼                                 │ idle   │ its owner
+//!     │ │ │ downlink or `taken` from an owner        ▼                                 │ idle   │ its owner
 //!     │ │ └─────────────────────────► committed   (no flow)                            ▼        │
 //!     │ │ answer of the flow cache                                                 (no flow)    │
 //!     │ └───────────────────────────► recovered ────────────────────────────────────────────────┘
@@ -12,6 +12,8 @@
 //!     │ end record of the owner, from any state
 //!     └───────────────────────────► ended ─── 5 s ─► (no flow);  a new claim or another owner begins anew
 //! ```
+//!
+//! What nobody here knows may be offered to owners of other clients at the same IP address. An offer makes no flow.
 //!
 //! Invariants, stated as absences: this crate opens no socket, reads no clock, draws no random number, and originates no
 //! packet. It parses nothing of a payload beyond the STUN header, the USERNAME of a Binding request, and the number of a DTLS handshake
@@ -27,6 +29,8 @@ pub mod flows;
 pub mod fuzz;
 mod index;
 pub mod medians;
+mod neighbours;
+mod offers;
 pub mod recovery;
 pub mod routes;
 mod table;
@@ -36,6 +40,7 @@ pub mod verdict;
 pub use command::{Answer, Command};
 pub use flows::{Flows, FlowsConfig, Now, Source, Stats};
 pub use medians::{Median, Medians, Prefix, Sample};
+pub use neighbours::{Neighbours, Owners};
 pub use recovery::{RecoveryConfig, Released};
 pub use routes::Routes;
 pub use timing::TimingStats;

@@ -11,7 +11,7 @@
 //! All of its memory is taken at the start. It decides about packets and questions; flows are the table's.
 
 mod held;
-mod limits;
+pub(crate) mod limits;
 mod questions;
 
 use std::time::{Duration, Instant};
@@ -20,7 +20,7 @@ use wire::{ClientAddr, Owner};
 
 use crate::flow::FlowKey;
 use crate::recovery::held::{Held, List};
-use crate::recovery::limits::{Negative, Rates};
+use crate::recovery::limits::{Exceeded, Negative, Rates, rates_of};
 use crate::recovery::questions::{Question, Questions};
 use crate::verdict::{DropReason, Uplink};
 
@@ -123,7 +123,7 @@ impl Recovery {
             questions: Questions::new(config.questions_max),
             held: Held::new(config.held_max),
             released: List::EMPTY,
-            rates: Rates::new(&config, seed, now),
+            rates: rates_of(&config, seed, now),
             negative: Negative::new(now),
         }
     }
@@ -150,7 +150,12 @@ impl Recovery {
         if !may_ask || self.questions.is_full() {
             return Err(DropReason::QuestionsFull);
         }
-        self.rates.take(from.client, now)?;
+        self.rates
+            .take(from.client, now)
+            .map_err(|exceeded| match exceeded {
+                Exceeded::Prefix => DropReason::QuestionPrefixRate,
+                Exceeded::Total => DropReason::QuestionRate,
+            })?;
         let question = Question::new(from, now, &self.config);
         let id = self.questions.open(question);
         let verdict = match self.hold_for(id, from, packet, now) {

@@ -2,6 +2,8 @@
 
 use wire::Owner;
 
+use crate::neighbours::Owners;
+
 /// Verdict on a client's packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Uplink {
@@ -14,6 +16,11 @@ pub enum Uplink {
     },
     /// Kept for a moment while the flow cache is asked whose client this is: it comes back by `Flows::next_released`.
     Hold,
+    /// Nobody here knows whose it is: send it to each of these, as an offer.
+    Offer {
+        /// Who may know.
+        owners: Owners,
+    },
     /// Drop it.
     Drop(DropReason),
 }
@@ -80,6 +87,12 @@ wire::drop_reasons! {
     HoldClientFull = "hold_client_full",
     /// As many packets are held as may be.
     HoldFull = "hold_full",
+    /// As many packets of this client were offered as may be before an owner takes it.
+    OfferClient = "offer_client",
+    /// Too many offers of packets from one prefix.
+    OfferPrefixRate = "offer_prefix_rate",
+    /// Too many offers at all.
+    OfferRate = "offer_rate",
     /// No link to the owner's region is up.
     LinkDown = "link_down",
     /// The link's send buffer was full: the oldest datagram went.

@@ -170,7 +170,7 @@ fn compare(
             .extend(found.verdict.map(|verdict| match verdict {
                 Uplink::Forward { also: None, .. } => "alone".to_owned(),
                 Uplink::Forward { also: Some(_), .. } => "shared".to_owned(),
-                Uplink::Hold | Uplink::Drop(_) => format!("{verdict:?}"),
+                Uplink::Hold | Uplink::Offer { .. } | Uplink::Drop(_) => format!("{verdict:?}"),
             }));
     }
     Ok(())
@@ -350,5 +350,6 @@ fn header(client: u16, ingress: u8, owner: u8) -> RecordHeader {
         client: client_of(client),
         hops: 1,
         fragment: None,
+        offered: false,
     }
 }

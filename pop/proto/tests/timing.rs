@@ -88,6 +88,7 @@ impl Pop {
             client: self.client,
             hops: 0,
             fragment: None,
+            offered: false,
         };
         let now = self.now(us);
         self.flows.handle_downlink(&header, packet, now);

@@ -45,6 +45,12 @@ impl DownlinkPath<'_> {
             self.flows.handle_end(&record.header, at);
             return;
         }
+        if record.header.offered {
+            if let Err(reason) = self.take(&record, at) {
+                self.totals.drops.count(reason);
+            }
+            return;
+        }
         let Record { header, payload } = record;
         let packet = match self.reassembler.push(&header, payload, at.instant) {
             Reassembled::Complete(packet) => packet,
@@ -64,6 +70,14 @@ impl DownlinkPath<'_> {
             }
             Downlink::Drop(reason) => self.totals.drops.count(reason),
         }
+    }
+
+    /// The answer to an offer; there are no offers to a PoP.
+    fn take(&mut self, record: &Record<'_>, at: Now) -> Result<(), DropReason> {
+        if !record.is_taken() {
+            return Err(DropReason::BadRecord);
+        }
+        self.flows.handle_taken(&record.header, at)
     }
 
     /// Whether a record may come by this link and leave by this worker.

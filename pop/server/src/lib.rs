@@ -25,16 +25,18 @@ mod worker;
 use std::sync::Arc;
 
 use anyhow::Context as _;
+use pop_proto::Neighbours;
 use runtime::admin::{self, Admin};
 use runtime::clock;
 use runtime::node::{NodeContext, Running};
+use runtime::random;
 use runtime::thread::spawn_worker;
 
 use crate::evidence::{Evidence, Samples};
 use crate::flow_cache::FlowCache;
 use crate::ingress::Ingress;
 use crate::state::Board;
-use crate::worker::Worker;
+use crate::worker::{Shared, Worker};
 
 /// Binds everything, then starts the workers and admin HTTP.
 ///
@@ -55,12 +57,20 @@ pub fn start(context: NodeContext) -> anyhow::Result<Running> {
         cache.as_ref().map(FlowCache::status),
     ));
     let samples = Arc::new(Samples::new());
+    let flows_max = pop.flows_max.saturating_mul(u32::from(pop.workers));
+    let neighbours = Neighbours::new(flows_max, random::number()?, clock::now());
+    let neighbours = Arc::new(neighbours);
     let mut workers = Vec::with_capacity(usize::from(pop.workers));
     for index in 0..pop.workers {
         // The kernel spreads clients over the sockets of a group by their order in it, so that order is always the same.
         let ingress = Ingress::bind(pop, &context.metrics)
             .with_context(|| format!("ingress of worker {index}"))?;
-        let shared = (&board, &samples, cache.as_ref());
+        let shared = Shared {
+            board: &board,
+            samples: &samples,
+            cache: cache.as_ref(),
+            neighbours: &neighbours,
+        };
         workers.push(Worker::new(&context, &config, pop, index, ingress, shared)?);
     }
     let server = admin::serve(&context, pop.admin, admin_of(&board))?;

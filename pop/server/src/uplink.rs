@@ -6,7 +6,7 @@ use core_relay_link::Links;
 use pop_proto::verdict::Drops;
 use pop_proto::{DropReason, Flows, Now, Routes, Source, Uplink};
 use wire::record::RecordHeader;
-use wire::{ClientAddr, Tag};
+use wire::{ClientAddr, Owner, Tag};
 
 use crate::metrics::Traffic;
 use crate::regions::Regions;
@@ -54,32 +54,47 @@ impl Way<'_> {
         packet: &[u8],
         at: Now,
     ) {
-        let (owner, also) = match verdict {
-            Uplink::Forward { owner, also } => (owner, also),
+        match verdict {
+            Uplink::Forward { owner, also } => {
+                for owner in [Some(owner), also].into_iter().flatten() {
+                    self.put(owner, (tag, client), false, packet, at);
+                }
+            }
+            Uplink::Offer { owners } => {
+                for owner in owners.iter() {
+                    self.put(owner, (tag, client), true, packet, at);
+                }
+            }
             // It comes back by `Flows::next_released`.
-            Uplink::Hold => return,
-            Uplink::Drop(reason) => {
-                self.totals.drops.count(reason);
-                return;
-            }
+            Uplink::Hold => {}
+            Uplink::Drop(reason) => self.totals.drops.count(reason),
+        }
+    }
+
+    fn put(
+        &mut self,
+        owner: Owner,
+        (tag, client): (Tag, ClientAddr),
+        offered: bool,
+        packet: &[u8],
+        at: Now,
+    ) {
+        let Some(link) = self.regions.link_to(owner.region) else {
+            self.totals.drops.count(DropReason::LinkDown);
+            return;
         };
-        for owner in [Some(owner), also].into_iter().flatten() {
-            let Some(link) = self.regions.link_to(owner.region) else {
-                self.totals.drops.count(DropReason::LinkDown);
-                continue;
-            };
-            let header = RecordHeader {
-                owner,
-                tag,
-                client,
-                hops: 0,
-                fragment: None,
-            };
-            // A refusal is counted by the link.
-            if self.links.put_record(link, &header, packet).is_ok() {
-                self.totals.up.count(packet.len());
-                *self.last_forwarded = at.instant;
-            }
+        let header = RecordHeader {
+            owner,
+            tag,
+            client,
+            hops: 0,
+            fragment: None,
+            offered,
+        };
+        // A refusal is counted by the link.
+        if self.links.put_record(link, &header, packet).is_ok() {
+            self.totals.up.count(packet.len());
+            *self.last_forwarded = at.instant;
         }
     }
 }

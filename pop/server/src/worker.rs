@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use core_relay_link::{Congestion, Links, LinksConfig, Tls};
-use pop_proto::{Flows, FlowsConfig, Now, RecoveryConfig, Routes};
+use pop_proto::{Flows, FlowsConfig, Neighbours, Now, RecoveryConfig, Routes};
 use runtime::clock;
 use runtime::metrics::Registry;
 use runtime::node::{Config, ConfigHandle, NodeContext, Shutdown, State};
@@ -90,6 +90,15 @@ pub(crate) struct Worker {
     heart: Heart,
 }
 
+/// What all workers of a PoP have in common.
+#[derive(Clone, Copy)]
+pub(crate) struct Shared<'a> {
+    pub(crate) board: &'a Arc<Board>,
+    pub(crate) samples: &'a Arc<Samples>,
+    pub(crate) cache: Option<&'a FlowCache>,
+    pub(crate) neighbours: &'a Arc<Neighbours>,
+}
+
 impl Worker {
     pub(crate) fn new(
         context: &NodeContext,
@@ -97,7 +106,7 @@ impl Worker {
         pop: &Pop,
         index: u8,
         ingress: Ingress,
-        (board, samples, cache): (&Arc<Board>, &Arc<Samples>, Option<&FlowCache>),
+        shared: Shared<'_>,
     ) -> anyhow::Result<Self> {
         let now = clock::now();
         let plan = Plan::new(&config.topology, pop, index);
@@ -117,6 +126,12 @@ impl Worker {
             hash_seed: random::number()?,
             recovery: recovery(config, pop),
         };
+        let mut flows = Flows::new(flows, now).with_neighbours(
+            Arc::clone(shared.neighbours),
+            random::number()?,
+            now,
+        );
+        flows.set_offers(config.topology.network.offer_unknown);
         Ok(Self {
             name: context.name.clone(),
             index,
@@ -124,7 +139,7 @@ impl Worker {
             generation: config.generation,
             config: context.config.clone(),
             shutdown: context.shutdown.clone(),
-            cache: cache.map(|cache| cache.port(index, &waker)),
+            cache: shared.cache.map(|cache| cache.port(index, &waker)),
             waker,
             pace: Pace::new((&config.topology.network.worker).into(), now),
             ingress,
@@ -134,7 +149,7 @@ impl Worker {
             links,
             regions,
             routes: routes(config, pop),
-            flows: Flows::new(flows, now),
+            flows,
             reassembler: Reassembler::new(
                 REASSEMBLY_PACKETS_MAX,
                 REASSEMBLY_TTL,
@@ -143,8 +158,8 @@ impl Worker {
             totals: WorkerTotals::default(),
             metrics: Metrics::new(&context.metrics),
             registry: context.metrics.clone(),
-            board: Arc::clone(board),
-            samples: Arc::clone(samples),
+            board: Arc::clone(shared.board),
+            samples: Arc::clone(shared.samples),
             publish_at: now,
             draining: false,
             last_forwarded: now,
@@ -225,6 +240,7 @@ impl Worker {
             return;
         };
         self.routes = routes(&config, pop);
+        self.flows.set_offers(config.topology.network.offer_unknown);
         self.pace.set((&config.topology.network.worker).into());
         match tls(&config) {
             Ok(tls) => self.links.reload(tls, now),

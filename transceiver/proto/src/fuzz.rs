@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use hashbrown::HashMap;
 use wire::hint::{KeyId, KeyRing, Minute};
 use wire::{ClientAddr, Owner, PopId, RegionId, Tag, TransceiverId};
 
@@ -45,9 +46,18 @@ struct Script {
     now: Instant,
     counter: u8,
     checks: u32,
+    /// By address: packets and bytes that verified, and copies that went there.
+    ledger: HashMap<ClientAddr, Ledger, foldhash::fast::FixedState>,
 }
 
-/// Reads `input` as a script of creations, checks good and bad, media, restarts, ends and time.
+#[derive(Default)]
+struct Ledger {
+    came: (u64, usize),
+    went: (u64, usize),
+}
+
+/// Reads `input` as a script of creations, checks good and bad, media that verifies and that does not, from addresses that are bound
+/// and that are not, restarts, ends and time.
 ///
 /// # Panics
 /// When a rule is broken.
@@ -72,6 +82,7 @@ pub fn sessions(start: Instant, input: &[u8]) {
         now: start,
         counter: 0,
         checks: 0,
+        ledger: HashMap::with_hasher(foldhash::fast::FixedState::with_seed(1)),
     };
     for step in input.chunks_exact(4) {
         let [action, who, from, rest] = *step else {
@@ -82,6 +93,11 @@ pub fn sessions(start: Instant, input: &[u8]) {
         assert!(
             load.sessions <= SESSIONS_MAX && load.pending <= load.sessions,
             "bounded"
+        );
+        assert!(load.guests <= load.sessions, "one guest of each session");
+        assert!(
+            load.streams <= 4 * load.sessions,
+            "four streams of each session"
         );
     }
 }
@@ -97,14 +113,14 @@ impl Script {
                 ingress: 0,
             },
         };
-        match action % 7 {
+        match action % 8 {
             0 => self.create(),
             1 => self.check(who, via, client, false),
             2 => self.check(who, via, client, true),
             3 => {
-                let verdict = self
-                    .sessions
-                    .handle_packet(via, client, &[0x80, rest], self.now);
+                let verdict =
+                    self.sessions
+                        .handle_packet(via, client, &[0x80, rest], false, self.now);
                 if let Verdict::Media { slot, .. } = verdict {
                     assert!(
                         self.sessions.paths(slot).any(|path| path.client == client),
@@ -112,20 +128,68 @@ impl Script {
                     );
                 }
             }
+            7 => self.media(who, via, client, rest),
             4 => self.restart(who),
             5 => self.now += Duration::from_millis(u64::from(rest) * 61),
             _ => self.sessions.end(Slot(u32::from(who % 4))),
         }
+        self.copies(usize::from(rest));
         self.sessions.handle_timeout(self.now);
         while let Some(command) = self.sessions.next_command() {
             match command {
                 Command::Ended { slot, .. } => self.known.retain(|(known, _)| *known != slot),
                 Command::Released { client, via } => assert_eq!(
-                    self.sessions.handle_packet(via, client, &[0x80], self.now),
+                    self.sessions
+                        .handle_packet(via, client, &[0x80], false, self.now),
                     Verdict::Drop(DropReason::UnboundAddress),
                     "a released address is nobody's"
                 ),
             }
+        }
+    }
+
+    /// A packet of one of a few streams, which the engine of the first session that may have it accepts, or none.
+    fn media(&mut self, who: u8, via: ReturnPath, client: ClientAddr, rest: u8) {
+        let (offered, accepted) = (rest & 1 == 1, rest & 2 == 2);
+        let mut packet = vec![0x80, 111, 0, 1, 0, 0, 0, 0, 0, 0, 0, who % 5];
+        packet.resize(12 + usize::from(rest), 0);
+        let verdict = self
+            .sessions
+            .handle_packet(via, client, &packet, offered, self.now);
+        let bound = matches!(verdict, Verdict::Media { .. });
+        let first = match verdict {
+            Verdict::Media { slot, .. } => Some(slot),
+            Verdict::Try { slots } => slots.into_iter().flatten().next(),
+            Verdict::Answer { .. } | Verdict::Drop(_) => None,
+        };
+        let Some(slot) = first.filter(|_| accepted) else {
+            return;
+        };
+        let before = self.sessions.selected(slot);
+        self.sessions
+            .handle_authenticated(slot, via, client, &packet, self.now);
+        if !bound {
+            assert_eq!(
+                self.sessions.selected(slot),
+                before,
+                "moved without a check"
+            );
+        }
+        let ledger = self.ledger.entry(client).or_default();
+        ledger.came = (ledger.came.0 + 1, ledger.came.1 + packet.len());
+    }
+
+    /// Every session sends a packet: no address that is not its path gets more than came from it.
+    fn copies(&mut self, len: usize) {
+        for slot in (0..SESSIONS_MAX).map(Slot) {
+            let Some((client, _)) = self.sessions.copy_to(slot, len) else {
+                continue;
+            };
+            let selected = self.sessions.selected(slot).map(|(client, _)| client);
+            assert_ne!(selected, Some(client), "a copy of its own");
+            let ledger = self.ledger.entry(client).or_default();
+            ledger.went = (ledger.went.0 + 1, ledger.went.1 + len);
+            assert!(ledger.went.0 <= ledger.came.0 && ledger.went.1 <= ledger.came.1);
         }
     }
 
@@ -174,12 +238,15 @@ impl Script {
         let transaction = [a, b, c, d, who, 0, 0, 0, 0, 0, 0, 1];
         nominating_request(&mut packet, &transaction, &username, password);
         let before = self.sessions.selected(*slot);
-        match self.sessions.handle_packet(via, client, &packet, self.now) {
+        match self
+            .sessions
+            .handle_packet(via, client, &packet, false, self.now)
+        {
             Verdict::Answer { slot: answered, .. } => {
                 assert!(good && answered == *slot);
                 assert_eq!(self.sessions.selected(*slot), Some((client, via)));
             }
-            Verdict::Drop(_) | Verdict::Media { .. } => {
+            Verdict::Drop(_) | Verdict::Media { .. } | Verdict::Try { .. } => {
                 assert!(!good, "a good check is answered");
                 assert_eq!(
                     self.sessions.selected(*slot),

@@ -12,7 +12,7 @@
 //!
 //! The client controls: it nominates, and it sends media where it means to. A check without nomination may be one that only
 //! probes another PoP, so it moves nothing that works. Silence covers clients that do not nominate again after their NAT
-//! gave them another address.
+//! gave them another address; where their media came from already, a short one does (GUEST_MOVES_AFTER).
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -20,6 +20,8 @@ use std::time::{Duration, Instant};
 use wire::ClientAddr;
 
 use crate::credentials::LocalCredentials;
+use crate::guest::Guest;
+use crate::streams::STREAMS_MAX;
 use crate::verdict::ReturnPath;
 
 /// Paths a session keeps at most; a client has a handful of candidates.
@@ -30,6 +32,9 @@ pub(crate) const FORMER_TTL: Duration = Duration::from_secs(30);
 pub(crate) const MEDIA_MOVES_AFTER: Duration = Duration::from_secs(1);
 /// A check without nomination moves a session, or a way back, that was silent so long: two checks of a usual client.
 pub(crate) const CHECK_MOVES_AFTER: Duration = Duration::from_secs(5);
+
+/// A check without nomination from where media comes moves a session whose selected path was silent so long: ten packets of 20 ms.
+pub(crate) const GUEST_MOVES_AFTER: Duration = Duration::from_millis(200);
 
 /// Transactions remembered against replay: several minutes of a usual client's checks.
 const TRANSACTIONS_MAX: usize = 64;
@@ -93,6 +98,19 @@ pub(crate) struct Session {
     paths: Vec<Path>,
     selected: Option<ClientAddr>,
     transactions: VecDeque<([u8; 12], ClientAddr)>,
+    /// An address that media came from, and that may not have it all.
+    pub(crate) guest: Option<Guest>,
+    /// SSRCs of media that verified, the latest last.
+    streams: Vec<u32>,
+}
+
+/// What an authentic packet of media changed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Heard {
+    /// Its address became a guest.
+    pub(crate) arrived: bool,
+    /// The guest it displaced.
+    pub(crate) displaced: Option<(ClientAddr, ReturnPath)>,
 }
 
 /// What a check changed.
@@ -116,6 +134,8 @@ impl Session {
             paths: Vec::new(),
             selected: None,
             transactions: VecDeque::new(),
+            guest: None,
+            streams: Vec::new(),
         }
     }
 
@@ -155,7 +175,11 @@ impl Session {
         self.heard = Some(now);
         let forgotten = self.learn(client, via, nominated, now);
         let connected = nominated && self.selected.is_none();
-        if nominated || self.selected_is_silent(CHECK_MOVES_AFTER, now) {
+        let speaks = self.guest.is_some_and(|guest| guest.client == client);
+        if nominated
+            || self.selected_is_silent(CHECK_MOVES_AFTER, now)
+            || (speaks && self.selected_is_silent(GUEST_MOVES_AFTER, now))
+        {
             self.selected = Some(client);
         }
         Checked {
@@ -211,17 +235,66 @@ impl Session {
         Some((path.client, path.via))
     }
 
-    /// The media engine accepted a packet from `client`: it is alive, and reachable the way the packet came.
-    pub(crate) fn authenticated(&mut self, client: ClientAddr, via: ReturnPath, now: Instant) {
-        let silent = self.selected_is_silent(MEDIA_MOVES_AFTER, now);
-        let Some(path) = self.path_mut(client) else {
-            return;
-        };
-        path.hear(via, true, now);
+    /// The media engine accepted a packet of `len` bytes from `client`: it is alive. When `client` is an address of its own, it is
+    /// reachable the way the packet came; any other address is a guest.
+    pub(crate) fn authenticated(
+        &mut self,
+        client: ClientAddr,
+        via: ReturnPath,
+        len: usize,
+        now: Instant,
+    ) -> Heard {
         self.heard = Some(now);
-        if silent {
-            self.selected = Some(client);
+        let silent = self.selected_is_silent(MEDIA_MOVES_AFTER, now);
+        if let Some(path) = self.path_mut(client) {
+            path.hear(via, true, now);
+            if silent {
+                self.selected = Some(client);
+            }
+            // A guest that has proved itself gets copies until it is selected.
+            if let Some(guest) = self.guest.as_mut().filter(|guest| guest.client == client) {
+                guest.hear(via, len, now);
+            }
+            return Heard::default();
         }
+        let known = self.guest.filter(|guest| guest.client == client);
+        let displaced = self.guest.filter(|_| known.is_none());
+        let mut guest = known.unwrap_or_else(|| Guest::new(client, via, now));
+        guest.hear(via, len, now);
+        self.guest = Some(guest);
+        Heard {
+            arrived: known.is_none(),
+            displaced: displaced.map(|guest| (guest.client, guest.via)),
+        }
+    }
+
+    /// Where a copy of a packet of `len` bytes may go beside the selected path, because as much came from there. It is paid for.
+    pub(crate) fn copy_to(&mut self, len: usize) -> Option<(ClientAddr, ReturnPath)> {
+        let selected = self.selected;
+        let guest = self.guest.as_mut()?;
+        let fits = Some(guest.client) != selected && guest.spend(len);
+        fits.then_some((guest.client, guest.via))
+    }
+
+    /// A packet of the stream `ssrc` verified. Whether it was not known, and the stream that gives way to it.
+    pub(crate) fn learn_stream(&mut self, ssrc: u32) -> (bool, Option<u32>) {
+        if self.streams.contains(&ssrc) {
+            return (false, None);
+        }
+        let oldest = (self.streams.len() >= STREAMS_MAX).then(|| self.streams.remove(0));
+        self.streams.push(ssrc);
+        (true, oldest)
+    }
+
+    pub(crate) fn streams(&self) -> &[u32] {
+        &self.streams
+    }
+
+    /// The guest, if it is there no more: silent too long, or the selected path.
+    pub(crate) fn take_past_guest(&mut self, now: Instant) -> Option<Guest> {
+        let selected = self.selected;
+        self.guest
+            .take_if(|guest| guest.is_gone(now) || Some(guest.client) == selected)
     }
 
     /// Where media leaves.

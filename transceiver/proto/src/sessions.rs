@@ -1,5 +1,7 @@
 //! All sessions of a transceiver: the ICE-lite agent, the demultiplexer and the reaper.
 
+mod media;
+
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,9 +13,11 @@ use wire::{ClientAddr, Owner};
 
 use crate::addresses::Addresses;
 use crate::credentials::{LocalCredentials, Password, RANDOM_LEN};
+use crate::guest::Tries;
 use crate::session::{
     CHECK_MOVES_AFTER, FORMER_TTL, PATHS_MAX, PathSnapshot, Session, SessionPhase,
 };
+use crate::streams::Streams;
 use crate::stun::{self, Request, RequestError};
 use crate::verdict::{DropReason, ReturnPath, Verdict};
 
@@ -84,7 +88,7 @@ pub enum Command {
         /// Why.
         reason: EndReason,
     },
-    /// A session that ended, or has too many addresses, was the last one at this client address: send an end record this way,
+    /// A session that ended, has too many addresses, or whose guest fell silent was the last one at this client address: send an end record this way,
     /// so that the PoP forgets whose the address is.
     Released {
         /// The address.
@@ -103,6 +107,10 @@ pub struct Load {
     pub pending: u32,
     /// Client addresses bound.
     pub addresses: u32,
+    /// Client addresses that media comes from and that no check has proved.
+    pub guests: u32,
+    /// Streams known by their SSRC.
+    pub streams: u32,
 }
 
 /// Beyond `pending_ttl`, a session without DTLS lives so long: several retransmissions of a handshake.
@@ -119,6 +127,10 @@ pub struct Sessions {
     free: Vec<Slot>,
     by_ufrag: HashMap<Ufrag, Slot, foldhash::fast::FixedState>,
     by_address: Addresses,
+    /// Addresses that media of a session came from and that no check has proved: one of each session at most.
+    guests: HashMap<ClientAddr, Slot, foldhash::fast::FixedState>,
+    streams: Streams,
+    tries: Tries,
     sessions: u32,
     pending: u32,
     reap_at: Option<Instant>,
@@ -139,6 +151,11 @@ impl Sessions {
             free: Vec::new(),
             by_ufrag: HashMap::with_hasher(foldhash::fast::FixedState::with_seed(config.hash_seed)),
             by_address: Addresses::new(addresses_max, config.hash_seed.rotate_left(32)),
+            guests: HashMap::with_hasher(foldhash::fast::FixedState::with_seed(
+                config.hash_seed.rotate_left(16),
+            )),
+            streams: Streams::new(config.hash_seed.rotate_left(48)),
+            tries: Tries::new(),
             sessions: 0,
             pending: 0,
             reap_at: None,
@@ -238,16 +255,19 @@ impl Sessions {
         Ok(local)
     }
 
-    /// Decides on a client's packet that came by `via`.
+    /// Decides on a client's packet that came by `via`. `offered`: its PoP does not know whose client it is.
     pub fn handle_packet(
         &mut self,
         via: ReturnPath,
         client: ClientAddr,
         packet: &[u8],
+        offered: bool,
         now: Instant,
     ) -> Verdict {
         if PacketKind::of(packet) != PacketKind::Stun {
-            return self.media(client);
+            return self
+                .media(client, packet, offered, now)
+                .unwrap_or_else(Verdict::Drop);
         }
         match Request::parse(packet) {
             Ok(request) => self
@@ -257,16 +277,6 @@ impl Sessions {
             Err(RequestError::Malformed(_) | RequestError::Fingerprint) => {
                 Verdict::Drop(DropReason::StunMalformed)
             }
-        }
-    }
-
-    fn media(&self, client: ClientAddr) -> Verdict {
-        match self.by_address.find(client) {
-            Some(bound) => Verdict::Media {
-                slot: bound.first,
-                also: bound.second,
-            },
-            None => Verdict::Drop(DropReason::UnboundAddress),
         }
     }
 
@@ -377,6 +387,7 @@ impl Sessions {
         }
         let displace = self.second_is_silent(client, now);
         self.by_address.bind(client, slot, displace);
+        self.dismiss_guest(slot, now);
         checked.connected
     }
 
@@ -405,20 +416,6 @@ impl Sessions {
     #[must_use]
     pub fn answer(&self) -> &[u8] {
         &self.answer
-    }
-
-    /// The media engine of `slot` accepted a packet that came from `client` by `via`: SRTP or SRTCP whose tag verified. It keeps
-    /// the session alive and moves its return path.
-    pub fn handle_authenticated(
-        &mut self,
-        slot: Slot,
-        via: ReturnPath,
-        client: ClientAddr,
-        now: Instant,
-    ) {
-        if let Some(session) = self.session_mut(slot) {
-            session.authenticated(client, via, now);
-        }
     }
 
     /// DTLS of the session is up.
@@ -451,6 +448,13 @@ impl Sessions {
         }
         self.free.push(slot);
         self.commands.push_back(Command::Ended { slot, reason });
+        for ssrc in session.streams() {
+            self.streams.remove(*ssrc, slot);
+        }
+        // Before its paths: one of them may be the same address, and is released once.
+        if let Some(guest) = session.guest {
+            self.leave_guest(slot, guest.client, guest.via);
+        }
         for PathSnapshot { client, via, .. } in session.paths() {
             self.leave(slot, client, via);
         }
@@ -459,8 +463,12 @@ impl Sessions {
     /// A session is no longer at an address.
     fn leave(&mut self, slot: Slot, client: ClientAddr, via: ReturnPath) {
         self.by_address.unbind(client, slot);
+        self.release(client, via);
+    }
+
+    fn release(&mut self, client: ClientAddr, via: ReturnPath) {
         // Another session of ours at the address still needs the PoP to know us.
-        if self.by_address.find(client).is_none() {
+        if self.by_address.find(client).is_none() && !self.guests.contains_key(&client) {
             self.commands.push_back(Command::Released { client, via });
         }
     }
@@ -473,6 +481,7 @@ impl Sessions {
         for index in 0..u32::try_from(self.slots.len()).unwrap_or(u32::MAX) {
             let slot = Slot(index);
             self.expire_former(slot, now);
+            self.dismiss_guest(slot, now);
             if let Some(reason) = self
                 .session(slot)
                 .and_then(|session| self.due(session, now))
@@ -529,6 +538,8 @@ impl Sessions {
             sessions: self.sessions,
             pending: self.pending,
             addresses: u32::try_from(self.by_address.len()).unwrap_or(u32::MAX),
+            guests: u32::try_from(self.guests.len()).unwrap_or(u32::MAX),
+            streams: u32::try_from(self.streams.len()).unwrap_or(u32::MAX),
         }
     }
 

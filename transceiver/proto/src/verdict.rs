@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use wire::Tag;
 
 use crate::sessions::Slot;
+use crate::streams::Claimants;
 
 /// The way back to a client: the core relay its packet came through, and where it entered the network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,6 +34,12 @@ pub enum Verdict {
         /// Another session bound to the same client address.
         also: Option<Slot>,
     },
+    /// Its address is bound to no session, but its stream may be one of these: the first whose media engine accepts it has it, and says so
+    /// with [`crate::Sessions::handle_authenticated`].
+    Try {
+        /// Sessions that have sent a stream of this SSRC.
+        slots: Claimants,
+    },
     /// Drop it.
     Drop(DropReason),
 }
@@ -56,6 +63,12 @@ wire::drop_reasons! {
     BadIntegrity = "bad_integrity",
     /// Not a Binding request, from an address bound to no session.
     UnboundAddress = "unbound_address",
+    /// From an address bound to no session, and of no stream that we know.
+    OfferUnknown = "offer_unknown",
+    /// More such packets of known streams than are tried.
+    OfferRate = "offer_rate",
+    /// Such a packet that no media engine accepted: forged or replayed.
+    OfferRefused = "offer_refused",
     /// STUN other than a Binding request: we make no checks, so there is nothing to answer us.
     UnexpectedStun = "unexpected_stun",
     /// The table of client addresses is full.

@@ -334,6 +334,7 @@ pub(crate) fn header(transceiver: u32) -> RecordHeader {
         client: ClientAddr::new(SocketAddr::from(([192, 0, 2, 1], 4000))),
         hops: 0,
         fragment: None,
+        offered: false,
     }
 }
 

@@ -40,7 +40,8 @@ impl Flows {
             return;
         }
         let commits = !matches!(flow.state, State::Committed { .. });
-        let answers = flow.awaits_answer() && is_success(payload);
+        let success = is_success(payload);
+        let answers = success && flow.awaits_answer();
         self.update(slot, |flow| {
             flow.heard_from(owner, to.tick);
             if answers {
@@ -49,6 +50,9 @@ impl Flows {
         });
         self.time_downlink(&to, owner, payload, now);
         self.keep_stored(slot, to, owner);
+        if success {
+            self.note_neighbour(&to, owner, now);
+        }
         if commits {
             self.release_to_owner(slot, to);
         }
@@ -66,6 +70,7 @@ impl Flows {
         }
         let slot = self.insert(to, State::COMMITTED, owner, now);
         self.totals.learned += 1;
+        self.note_neighbour(&to, owner, now);
         self.keep_stored(slot, to, owner);
         self.release_to_owner(slot, to);
     }

@@ -1,4 +1,4 @@
-//! What keeps questions rare: rates per source prefix and in all, and a memory of clients that were asked about in vain.
+//! What keeps questions, and offers, rare: rates per source prefix and in all, and a memory of clients that were asked about in vain.
 //!
 //! Both are arrays of fixed size that forget: prefixes that meet in a cell share its rate, and where more clients are remembered
 //! than there is room for, the one that would be forgotten first is forgotten.
@@ -20,13 +20,13 @@ const NEGATIVE_WAYS: usize = 4;
 
 /// A rate as the time at which it would be used up: the generic cell rate algorithm, in microseconds.
 #[derive(Clone, Copy)]
-struct Rate {
+pub(crate) struct Rate {
     interval_us: u64,
     ahead_max_us: u64,
 }
 
 impl Rate {
-    fn new(per_s: u32, burst: u32) -> Self {
+    pub(crate) fn new(per_s: u32, burst: u32) -> Self {
         let interval_us = 1_000_000 / u64::from(per_s.max(1));
         Self {
             interval_us,
@@ -50,37 +50,55 @@ pub(crate) struct Rates {
     all: u64,
 }
 
+/// Which rate is used up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Exceeded {
+    /// That of the client's prefix.
+    Prefix,
+    /// That of all clients.
+    Total,
+}
+
 impl Rates {
-    pub(crate) fn new(config: &RecoveryConfig, seed: u64, now: Instant) -> Self {
+    pub(crate) fn new(prefix: Rate, total: Rate, seed: u64, now: Instant) -> Self {
         Self {
             epoch: now,
             hasher: foldhash::fast::FixedState::with_seed(seed.rotate_left(32)),
-            prefix: Rate::new(config.per_prefix_per_s, config.per_prefix_burst),
+            prefix,
             prefixes: vec![0; PREFIX_CELLS].into_boxed_slice(),
-            total: Rate::new(config.per_s, config.burst),
+            total,
             all: 0,
         }
     }
 
+    /// Bytes taken from the allocator.
+    pub(crate) fn bytes(&self) -> usize {
+        self.prefixes.len() * size_of::<u64>()
+    }
+
     /// Takes one from the client's prefix and one from all.
-    pub(crate) fn take(&mut self, client: ClientAddr, now: Instant) -> Result<(), DropReason> {
+    pub(crate) fn take(&mut self, client: ClientAddr, now: Instant) -> Result<(), Exceeded> {
         let now_us = micros(now.saturating_duration_since(self.epoch));
         let hash = self.hasher.hash_one(prefix(client.ip()));
         let cell = self
             .prefixes
             .get_mut(low_bits(hash, PREFIX_CELLS))
-            .ok_or(DropReason::QuestionPrefixRate)?;
-        let of_prefix = self
-            .prefix
-            .after(*cell, now_us)
-            .ok_or(DropReason::QuestionPrefixRate)?;
-        self.all = self
-            .total
-            .after(self.all, now_us)
-            .ok_or(DropReason::QuestionRate)?;
+            .ok_or(Exceeded::Prefix)?;
+        let of_prefix = self.prefix.after(*cell, now_us).ok_or(Exceeded::Prefix)?;
+        self.all = self.total.after(self.all, now_us).ok_or(Exceeded::Total)?;
         *cell = of_prefix;
         Ok(())
     }
+}
+
+/// The rates of questions.
+pub(crate) fn rates_of(config: &RecoveryConfig, seed: u64, now: Instant) -> Rates {
+    Rates::new(
+        Rate::new(config.per_prefix_per_s, config.per_prefix_burst),
+        Rate::new(config.per_s, config.burst),
+        seed,
+        now,
+    )
 }
 
 /// IPv4 /24, IPv6 /56: what one site has.
@@ -93,7 +111,7 @@ const fn prefix(ip: IpAddr) -> u64 {
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "the low bits are meant")]
-const fn low_bits(hash: u64, cells: usize) -> usize {
+pub(crate) const fn low_bits(hash: u64, cells: usize) -> usize {
     hash as usize & (cells - 1)
 }
 
@@ -207,23 +225,23 @@ mod tests {
             ..RecoveryConfig::new(Duration::from_secs(60))
         };
         let now = start();
-        let mut rates = Rates::new(&config, 1, now);
+        let mut rates = rates_of(&config, 1, now);
         for (address, expected) in [
             ("192.0.2.1:1", Ok(())),
             ("192.0.2.2:1", Ok(())),
-            ("192.0.2.3:1", Err(DropReason::QuestionPrefixRate)),
+            ("192.0.2.3:1", Err(Exceeded::Prefix)),
             ("[2001:db8:0:1::1]:1", Ok(())),
             ("[2001:db8:0:2::1]:1", Ok(())),
-            ("[2001:db8:0:3::1]:1", Err(DropReason::QuestionPrefixRate)),
+            ("[2001:db8:0:3::1]:1", Err(Exceeded::Prefix)),
             ("[2001:db8:0:100::1]:1", Ok(())),
-            ("198.51.100.1:1", Err(DropReason::QuestionRate)),
+            ("198.51.100.1:1", Err(Exceeded::Total)),
         ] {
             assert_eq!(rates.take(client(address), now), expected, "{address}");
         }
         let later = now + 100 * MS;
         assert_eq!(rates.take(client("192.0.2.3:1"), later), Ok(()));
         let again = rates.take(client("192.0.2.4:1"), later);
-        assert_eq!(again, Err(DropReason::QuestionPrefixRate), "one in 100 ms");
+        assert_eq!(again, Err(Exceeded::Prefix), "one in 100 ms");
     }
 
     #[test]

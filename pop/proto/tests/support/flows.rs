@@ -52,6 +52,7 @@ pub(crate) fn record(owner: Owner, client: ClientAddr) -> RecordHeader {
         client,
         hops: 1,
         fragment: None,
+        offered: false,
     }
 }
 

@@ -1,4 +1,4 @@
-//! Metrics of recovery: what a worker asks the flow cache, and what it holds meanwhile.
+//! Metrics of recovery: what a worker asks the flow cache, what it holds meanwhile, and what it offers to owners that may know.
 
 use pop_proto::Stats;
 use runtime::metrics::{Counter, Gauge, Registry};
@@ -8,6 +8,8 @@ pub(super) struct RecoveryCells {
     late_answers: Counter,
     commands_refused: Counter,
     unlearned: Counter,
+    offered: Counter,
+    taken: Counter,
     open_questions: Gauge,
     held_packets: Gauge,
 }
@@ -37,6 +39,16 @@ impl RecoveryCells {
                 "{flow}",
                 "Flows not made by a downlink record or an answer, because the table was full.",
             ),
+            offered: counter(
+                "pop.offers",
+                "{packet}",
+                "Packets of unknown clients that were offered to owners of other clients at the same IP address.",
+            ),
+            taken: counter(
+                "pop.offers_taken",
+                "{record}",
+                "Answers of owners that know such a client.",
+            ),
             open_questions: gauge(
                 "pop.recovery.open_questions",
                 "{question}",
@@ -51,6 +63,8 @@ impl RecoveryCells {
         self.late_answers.set_total(flows.late_answers);
         self.commands_refused.set_total(flows.commands_refused);
         self.unlearned.set_total(flows.unlearned);
+        self.offered.set_total(flows.offered);
+        self.taken.set_total(flows.taken);
         self.open_questions.set_count(flows.open_questions);
         self.held_packets.set_count(flows.held_packets);
     }

@@ -328,6 +328,7 @@ impl World {
             client: client.addr(),
             hops: 0,
             fragment: None,
+            offered: false,
         }
     }
 }

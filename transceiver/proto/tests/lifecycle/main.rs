@@ -3,6 +3,7 @@
 #![cfg(test)]
 #![expect(clippy::cast_possible_truncation, reason = "a test fails loudly")]
 
+mod guests;
 mod paths;
 mod world;
 
@@ -251,7 +252,7 @@ fn pending_and_vanished_sessions_are_reaped() {
     );
     world
         .sessions
-        .handle_authenticated(second, via(1), client(1), world.now);
+        .handle_authenticated(second, via(1), client(1), RTP, world.now);
     world.pass(Duration::from_secs(19));
     assert_eq!(world.sessions.next_command(), None);
     world.pass(Duration::from_secs(2));

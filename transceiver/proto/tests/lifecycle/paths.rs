@@ -41,11 +41,11 @@ fn only_authenticated_packets_move_the_return_path() {
     );
     world
         .sessions
-        .handle_authenticated(slot, via(2), client(1), world.now);
+        .handle_authenticated(slot, via(2), client(1), RTP, world.now);
     assert_eq!(world.sessions.selected(slot), Some((client(1), via(2))));
     world
         .sessions
-        .handle_authenticated(slot, via(3), client(9), world.now);
+        .handle_authenticated(slot, via(3), client(9), RTP, world.now);
     assert_eq!(
         world.sessions.selected(slot),
         Some((client(1), via(2))),
@@ -97,12 +97,12 @@ fn a_client_that_never_nominates_again_is_followed_after_a_rebind() {
     // Media from a path that is not selected, while the selected one was heard a moment ago: may be late packets.
     world
         .sessions
-        .handle_authenticated(slot, via(1), client(2), world.now);
+        .handle_authenticated(slot, via(1), client(2), RTP, world.now);
     assert_eq!(world.sessions.selected(slot), Some((client(1), via(1))));
     world.pass(Duration::from_millis(500));
     world
         .sessions
-        .handle_authenticated(slot, via(1), client(2), world.now);
+        .handle_authenticated(slot, via(1), client(2), RTP, world.now);
     assert_eq!(world.sessions.selected(slot), Some((client(2), via(1))));
     // Without media, checks alone do it after a longer silence.
     world.pass(Duration::from_secs(5));
@@ -119,7 +119,7 @@ fn before_nomination_no_path_is_selected() {
     world.probe(&local, client(1), via(1));
     world
         .sessions
-        .handle_authenticated(slot, via(1), client(1), world.now);
+        .handle_authenticated(slot, via(1), client(1), RTP, world.now);
     assert_eq!(world.sessions.selected(slot), None);
     assert_eq!(world.sessions.phase(slot), Some(SessionPhase::Bound));
 }
@@ -241,7 +241,7 @@ fn an_ended_session_releases_each_address_once_nobody_is_there() {
     assert_eq!(commands(&mut world), [ended(first), released(2, 2)]);
     world
         .sessions
-        .handle_authenticated(second, via(3), client(1), world.now);
+        .handle_authenticated(second, via(3), client(1), RTP, world.now);
     world.sessions.end(second);
     assert_eq!(commands(&mut world), [ended(second), released(1, 3)]);
 }

@@ -112,7 +112,8 @@ impl World {
     }
 
     pub(crate) fn packet(&mut self, packet: &[u8], client: ClientAddr, via: ReturnPath) -> Verdict {
-        self.sessions.handle_packet(via, client, packet, self.now)
+        self.sessions
+            .handle_packet(via, client, packet, false, self.now)
     }
 
     pub(crate) fn pass(&mut self, time: Duration) {

@@ -62,6 +62,19 @@ pub(crate) struct Core {
     pub(crate) packets_in: u64,
     pub(crate) bytes_in: u64,
     pub(crate) media: Media,
+    /// Offered packets that verified.
+    pub(crate) offers_taken: u64,
+    /// Packets sent to a second address beside the selected one.
+    pub(crate) copies: u64,
+}
+
+/// Where a packet comes from.
+#[derive(Clone, Copy)]
+struct Arrival {
+    via: ReturnPath,
+    client: ClientAddr,
+    /// Its PoP does not know whose client it is.
+    offered: bool,
 }
 
 /// What connections count, of all sessions there were.
@@ -151,6 +164,8 @@ impl Core {
             packets_in: 0,
             bytes_in: 0,
             media: Media::default(),
+            offers_taken: 0,
+            copies: 0,
         })
     }
 
@@ -186,8 +201,8 @@ impl Core {
             self.drops.count(DropReason::WrongOwner);
             return;
         }
-        if record.is_end() {
-            // Only a transceiver ends a session.
+        if record.payload.is_empty() {
+            // Only a transceiver ends a session, or takes a client.
             self.drops.count(DropReason::BadRecord);
             return;
         }
@@ -196,15 +211,20 @@ impl Core {
             tag: record.header.tag,
         };
         let client = record.header.client;
+        let from = Arrival {
+            via,
+            client,
+            offered: record.header.offered,
+        };
         if record.header.fragment.is_none() {
-            self.handle_packet(via, client, record.payload, now);
+            self.handle_packet(from, record.payload, now);
             return;
         }
         match self.reassembler.push(&record.header, record.payload, now) {
             Reassembled::Complete(packet) => {
                 // Split packets are rare; the copy frees the reassembler.
                 let packet = packet.to_vec();
-                self.handle_packet(via, client, &packet, now);
+                self.handle_packet(from, &packet, now);
             }
             Reassembled::Pending => self.count_given_up(),
             Reassembled::Dropped(_) => self.drops.count(DropReason::Reassembly),
@@ -220,10 +240,18 @@ impl Core {
         self.given_up = given_up;
     }
 
-    fn handle_packet(&mut self, via: ReturnPath, client: ClientAddr, packet: &[u8], now: Instant) {
+    fn handle_packet(&mut self, from: Arrival, packet: &[u8], now: Instant) {
         self.packets_in += 1;
         self.bytes_in += u64::try_from(packet.len()).unwrap_or_default();
-        match self.sessions.handle_packet(via, client, packet, now) {
+        let Arrival {
+            via,
+            client,
+            offered,
+        } = from;
+        match self
+            .sessions
+            .handle_packet(via, client, packet, offered, now)
+        {
             Verdict::Answer { slot, connected } => {
                 self.egress
                     .push(via, client, self.sessions.answer(), &mut self.drops);
@@ -234,8 +262,12 @@ impl Core {
                     self.touched(slot, now);
                 }
             }
-            Verdict::Media { slot, also } => {
-                self.handle_media(slot, also, via, client, packet, now)
+            Verdict::Media { slot, also } => self.handle_media(slot, also, from, packet, now),
+            Verdict::Try { slots } => {
+                let mut slots = slots.into_iter().flatten();
+                if !slots.any(|slot| self.hand(slot, from, packet, now).is_ok()) {
+                    self.drops.count(DropReason::OfferRefused);
+                }
             }
             Verdict::Drop(reason) => self.drops.count(reason),
         }
@@ -245,37 +277,61 @@ impl Core {
         &mut self,
         slot: Slot,
         also: Option<Slot>,
-        via: ReturnPath,
-        client: ClientAddr,
+        from: Arrival,
         packet: &[u8],
         now: Instant,
     ) {
         let mut refused = Some(DropReason::MediaRefused);
         for slot in [Some(slot), also].into_iter().flatten() {
-            let Some(live) = self.live_mut(slot) else {
-                continue;
-            };
-            let outcome = live.handle_packet(packet, now);
-            match outcome.taken {
-                Taken::Refused => refused = refused.map(|_| outcome.refusal),
-                Taken::Authenticated | Taken::Processed => refused = None,
-            }
-            if outcome.up {
-                self.sessions.handle_media_up(slot);
-            }
-            if outcome.taken == Taken::Authenticated {
-                self.sessions.handle_authenticated(slot, via, client, now);
-            }
-            self.touched(slot, now);
-            if outcome.closed {
-                self.ended.closed += 1;
-                self.sessions.end(slot);
-                self.run_commands();
+            match self.hand(slot, from, packet, now) {
+                Ok(()) => refused = None,
+                Err(refusal) => refused = refused.map(|_| refusal),
             }
         }
         if let Some(reason) = refused {
             self.drops.count(reason);
         }
+    }
+
+    /// Hands a packet to the connection of a session.
+    fn hand(
+        &mut self,
+        slot: Slot,
+        from: Arrival,
+        packet: &[u8],
+        now: Instant,
+    ) -> Result<(), DropReason> {
+        let live = self.live_mut(slot).ok_or(DropReason::MediaRefused)?;
+        let outcome = live.handle_packet(packet, now);
+        if outcome.up {
+            self.sessions.handle_media_up(slot);
+        }
+        if outcome.taken == Taken::Authenticated {
+            self.heard(slot, from, packet, now);
+        }
+        self.touched(slot, now);
+        if outcome.closed {
+            self.ended.closed += 1;
+            self.sessions.end(slot);
+            self.run_commands();
+        }
+        match outcome.taken {
+            Taken::Refused => Err(outcome.refusal),
+            Taken::Authenticated | Taken::Processed => Ok(()),
+        }
+    }
+
+    /// A packet of a session verified. Its PoP is told when it did not know whose it was.
+    fn heard(&mut self, slot: Slot, from: Arrival, packet: &[u8], now: Instant) {
+        self.sessions
+            .handle_authenticated(slot, from.via, from.client, packet, now);
+        if from.offered {
+            self.offers_taken += 1;
+            self.egress
+                .push_taken(from.via, from.client, &mut self.drops);
+        }
+        // The address may have displaced another.
+        self.run_commands();
     }
 
     /// After every change to a connection: sends what it has and arms its timer.
@@ -318,6 +374,10 @@ impl Core {
             live.packets_out += 1;
             live.bytes_out += u64::try_from(datagram.len()).unwrap_or_default();
             self.egress.push(via, client, &datagram, &mut self.drops);
+            if let Some((guest, via)) = self.sessions.copy_to(slot, datagram.len()) {
+                self.copies += 1;
+                self.egress.push(via, guest, &datagram, &mut self.drops);
+            }
         }
     }
 

@@ -40,14 +40,29 @@ impl Egress {
 
     /// Queues the record that ends what the PoP knows of `client`, back the way `via`. After packets of the same batch.
     pub(crate) fn push_end(&mut self, via: ReturnPath, client: ClientAddr, drops: &mut Drops) {
-        let header = self.header(via, client);
+        if self.push_bare(via, &self.header(via, client), drops) {
+            self.ends += 1;
+        }
+    }
+
+    /// Queues the record that tells the PoP whose `client` is, back the way `via`.
+    pub(crate) fn push_taken(&mut self, via: ReturnPath, client: ClientAddr, drops: &mut Drops) {
+        let header = RecordHeader {
+            offered: true,
+            ..self.header(via, client)
+        };
+        self.push_bare(via, &header, drops);
+    }
+
+    /// Queues a record without payload. Whether there was a place.
+    fn push_bare(&mut self, via: ReturnPath, header: &RecordHeader, drops: &mut Drops) -> bool {
         let pushed = self
             .regroup
-            .push(via.relay, &header, &[], self.datagram_len_max);
-        match pushed {
-            Ok(()) => self.ends += 1,
-            Err(error) => drops.count(refusal(error)),
+            .push(via.relay, header, &[], self.datagram_len_max);
+        if let Err(error) = pushed {
+            drops.count(refusal(error));
         }
+        pushed.is_ok()
     }
 
     const fn header(&self, via: ReturnPath, client: ClientAddr) -> RecordHeader {
@@ -57,6 +72,7 @@ impl Egress {
             client,
             hops: 0,
             fragment: None,
+            offered: false,
         }
     }
 

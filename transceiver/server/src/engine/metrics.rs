@@ -15,6 +15,7 @@ pub(crate) struct Metrics {
     drops: Vec<(DropReason, Counter)>,
     ended: [Counter; 6],
     end_records: Counter,
+    offers: OfferCells,
     created: Counter,
     sessions: Gauge,
     pending: Gauge,
@@ -71,6 +72,7 @@ impl Metrics {
                 "Records that told a PoP to forget a client whose session ended.",
                 &[],
             ),
+            offers: OfferCells::new(registry),
             created: registry.counter(
                 "transceiver.sessions_created",
                 "{session}",
@@ -118,6 +120,45 @@ impl Metrics {
         self.sessions.set_count(load.sessions.into());
         self.pending.set_count(load.pending.into());
         self.addresses.set_count(load.addresses.into());
+        self.offers.set(core, load.guests);
+    }
+}
+
+/// Clients whose address changed.
+struct OfferCells {
+    taken: Counter,
+    copies: Counter,
+    guests: Gauge,
+}
+
+impl OfferCells {
+    fn new(registry: &Registry) -> Self {
+        Self {
+            taken: registry.counter(
+                "transceiver.offers_taken",
+                "{packet}",
+                "Packets of clients that their PoP did not know and a session has authenticated.",
+                &[],
+            ),
+            copies: registry.counter(
+                "transceiver.copies",
+                "{packet}",
+                "Packets sent to an address that media comes from, beside the one that a check has proved.",
+                &[],
+            ),
+            guests: registry.gauge(
+                "transceiver.guests",
+                "{address}",
+                "Client addresses that media comes from and that no check has proved.",
+                &[],
+            ),
+        }
+    }
+
+    fn set(&self, core: &Core, guests: u32) {
+        self.taken.set_total(core.offers_taken);
+        self.copies.set_total(core.copies);
+        self.guests.set_count(guests.into());
     }
 }
 

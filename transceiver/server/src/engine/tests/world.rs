@@ -1,6 +1,7 @@
 //! A region in memory: one engine, two core relays, two PoPs, clients behind NATs, and an invented clock.
 
-use std::net::SocketAddr;
+use std::collections::HashSet;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -12,6 +13,7 @@ use transceiver_proto::stun::nominating_request;
 use wire::hint::{KeyId, KeyRing};
 use wire::reassembly::{Reassembled, Reassembler};
 use wire::record::{self, DatagramKind, RecordHeader, Records, open_datagram};
+use wire::stun::PacketKind;
 use wire::{ClientAddr, PopId, Tag};
 
 use crate::backend::echo::Echo;
@@ -23,14 +25,8 @@ use crate::peer::client::Client;
 pub(super) const FRAME: Duration = Duration::from_millis(20);
 /// Ingress of PoP 1 and PoP 2.
 pub(super) const INGRESS: [SocketAddr; 2] = [
-    SocketAddr::new(
-        std::net::IpAddr::V4(std::net::Ipv4Addr::new(198, 51, 100, 1)),
-        3478,
-    ),
-    SocketAddr::new(
-        std::net::IpAddr::V4(std::net::Ipv4Addr::new(198, 51, 100, 2)),
-        3478,
-    ),
+    SocketAddr::new(IpAddr::V4(Ipv4Addr::new(198, 51, 100, 1)), 3478),
+    SocketAddr::new(IpAddr::V4(Ipv4Addr::new(198, 51, 100, 2)), 3478),
 ];
 
 pub(super) struct World {
@@ -45,6 +41,10 @@ pub(super) struct World {
     pub(super) sent: Vec<(u8, u16, SocketAddr, usize)>,
     /// End records as they left, with how many packets had left before: relay, header.
     pub(super) ends: Vec<(SocketAddr, RecordHeader, usize)>,
+    /// Addresses that the PoPs know, when they offer what comes from others.
+    pub(super) known: Option<HashSet<SocketAddr>>,
+    /// Addresses of which the engine said that they are its own.
+    pub(super) taken: Vec<SocketAddr>,
     /// What clients send, when somebody listens.
     pub(super) tap: Option<Vec<Vec<u8>>>,
     /// Longest datagram towards a relay.
@@ -65,8 +65,8 @@ pub(super) struct Node {
     pub(super) offer: String,
 }
 
-pub(super) fn address(host: u8, port: u16) -> SocketAddr {
-    SocketAddr::from(([203, 0, 113, host], port))
+pub(super) const fn address(host: u8, port: u16) -> SocketAddr {
+    SocketAddr::new(IpAddr::V4(Ipv4Addr::new(203, 0, 113, host)), port)
 }
 
 pub(super) fn relay_address(relay: u8) -> SocketAddr {
@@ -110,6 +110,8 @@ impl World {
             lose_every: None,
             sent: Vec::new(),
             ends: Vec::new(),
+            known: None,
+            taken: Vec::new(),
             tap: None,
             datagram_len_max: topology.network.link.datagram_len_max(),
             factory: PeerFactory::new().unwrap(),
@@ -260,7 +262,10 @@ impl World {
         let Some(pop) = INGRESS.iter().position(|ingress| *ingress == to) else {
             return;
         };
-        let header = self.header(from, u16::try_from(pop + 1).unwrap());
+        let header = RecordHeader {
+            offered: self.offers(from, packet),
+            ..self.header(from, u16::try_from(pop + 1).unwrap())
+        };
         self.fragment_id = self.fragment_id.wrapping_add(1);
         let parts = record::split(
             header,
@@ -275,6 +280,15 @@ impl World {
         }
     }
 
+    /// What is no check passes as an offer until the engine has said something to that address.
+    fn offers(&self, from: SocketAddr, packet: &[u8]) -> bool {
+        let unknown = self
+            .known
+            .as_ref()
+            .is_some_and(|known| !known.contains(&from));
+        unknown && PacketKind::of(packet) != PacketKind::Stun
+    }
+
     pub(super) fn header(&self, client: SocketAddr, pop: u16) -> RecordHeader {
         RecordHeader {
             owner: self.core.owner,
@@ -286,6 +300,7 @@ impl World {
             client: ClientAddr::new(client),
             hops: 1,
             fragment: None,
+            offered: false,
         }
     }
 
@@ -302,8 +317,19 @@ impl World {
             assert_eq!(kind, DatagramKind::Records);
             for record in Records::new(body) {
                 let record = record.unwrap();
+                let client = record.header.client.socket_addr();
                 if record.is_end() {
                     self.ends.push((*to, record.header, self.sent.len()));
+                    if let Some(known) = &mut self.known {
+                        known.remove(&client);
+                    }
+                    continue;
+                }
+                if let Some(known) = &mut self.known {
+                    known.insert(client);
+                }
+                if record.is_taken() {
+                    self.taken.push(client);
                     continue;
                 }
                 let whole = self
@@ -319,7 +345,7 @@ impl World {
     }
 
     fn deliver(&mut self, relay: SocketAddr, header: &RecordHeader, packet: &[u8]) {
-        let std::net::IpAddr::V4(ip) = relay.ip() else {
+        let IpAddr::V4(ip) = relay.ip() else {
             panic!("relays are IPv4")
         };
         let (pop, client) = (header.tag.pop.0, header.client.socket_addr());

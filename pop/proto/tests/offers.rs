@@ -1,0 +1,301 @@
+//! Packets of a client that nobody knows: to whom they are offered, how many, and what an owner's answer does.
+
+#![expect(clippy::unwrap_used, reason = "a test fails loudly")]
+
+#[path = "support/flows.rs"]
+mod support;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use pop_proto::fuzz::binding_request;
+use pop_proto::{
+    Answer, Command, Downlink, DropReason, Flows, FlowsConfig, Neighbours, Now, RecoveryConfig,
+    Routes, Source, Uplink,
+};
+use wire::hint::{Hint, KeyId, KeyRing};
+use wire::record::{HOPS_MAX, RecordHeader};
+use wire::{ClientAddr, Owner};
+
+use crate::support::{A, B, DTLS, MINUTE, RTP, client, dropped, owner, record, routes, start, to};
+
+/// As long as the shortest SRTP.
+const MEDIA: &[u8] = &[0x80; 22];
+const SECOND: Duration = Duration::from_secs(1);
+
+struct World {
+    flows: Flows,
+    neighbours: Arc<Neighbours>,
+    routes: Routes,
+    ring: KeyRing,
+    now: Now,
+}
+
+impl World {
+    fn new(recovery: Option<RecoveryConfig>) -> Self {
+        let ring = KeyRing::single(KeyId::new(1).unwrap(), [7; 16]);
+        let instant = start();
+        let neighbours = Arc::new(Neighbours::new(1 << 16, 5, instant));
+        let config = FlowsConfig {
+            flows_max: 64,
+            hash_seed: 42,
+            recovery,
+        };
+        let flows = Flows::new(config, instant);
+        Self {
+            flows: flows.with_neighbours(Arc::clone(&neighbours), 6, instant),
+            neighbours,
+            routes: routes(ring.clone()),
+            ring,
+            now: Now {
+                instant,
+                minute: MINUTE,
+            },
+        }
+    }
+
+    fn up(&mut self, client: ClientAddr, packet: &[u8]) -> Uplink {
+        let from = Source { client, ingress: 0 };
+        self.flows
+            .handle_uplink(&self.routes, from, packet, self.now)
+    }
+
+    fn check(&mut self, client: ClientAddr, owner: Owner) -> Uplink {
+        let hint = Hint {
+            owner,
+            issued: MINUTE,
+        };
+        let ufrag = self.ring.seal(hint, [1; 3]);
+        self.up(client, &binding_request(ufrag.as_bytes()))
+    }
+
+    /// A check and its answer.
+    fn commit(&mut self, client: ClientAddr, owner: Owner) {
+        assert_eq!(self.check(client, owner), to(owner));
+        let mut success = binding_request(b"abcd");
+        success.splice(..2, [1, 1]);
+        let verdict = self
+            .flows
+            .handle_downlink(&record(owner, client), &success, self.now);
+        assert_eq!(verdict, Downlink::Deliver);
+    }
+
+    fn take(&mut self, owner: Owner, client: ClientAddr) -> Result<(), DropReason> {
+        let header = RecordHeader {
+            offered: true,
+            ..record(owner, client)
+        };
+        self.flows.handle_taken(&header, self.now)
+    }
+
+    fn offered(&mut self, client: ClientAddr) -> Vec<Owner> {
+        match self.up(client, MEDIA) {
+            Uplink::Offer { owners } => owners.iter().collect(),
+            Uplink::Forward { .. } | Uplink::Hold | Uplink::Drop(_) => Vec::new(),
+        }
+    }
+
+    fn pass(&mut self, time: Duration) {
+        let end = self.now.instant + time;
+        while self.now.instant < end {
+            self.now.instant += Duration::from_millis(20).min(end - self.now.instant);
+            self.flows.handle_timeout(self.now);
+        }
+    }
+}
+
+fn at(address: &str) -> ClientAddr {
+    ClientAddr::new(address.parse().unwrap())
+}
+
+#[test]
+fn media_from_another_port_is_offered_to_the_owner_at_that_address() {
+    let mut world = World::new(None);
+    assert_eq!(world.up(client(2), MEDIA), dropped(DropReason::NoFlow));
+    world.commit(client(1), A);
+    assert_eq!(world.offered(client(2)), [A]);
+    // What only a client in a call sends, and no more than its owner can tell a session by.
+    for packet in [RTP, DTLS, &[0x80; 21], &[23; 60]] {
+        assert_eq!(world.up(client(2), packet), dropped(DropReason::NoFlow));
+    }
+    let elsewhere = at("198.51.100.8:2");
+    assert_eq!(world.up(elsewhere, MEDIA), dropped(DropReason::NoFlow));
+    let stats = world.flows.stats();
+    assert_eq!(
+        (stats.offered, stats.flows),
+        (1, 1),
+        "an offer makes no flow"
+    );
+    assert_eq!(world.take(A, client(2)), Ok(()));
+    assert_eq!(world.up(client(2), MEDIA), to(A));
+    assert_eq!(world.up(client(2), DTLS), to(A));
+    let stats = world.flows.stats();
+    assert_eq!((stats.taken, stats.learned, stats.flows), (1, 1, 2));
+}
+
+#[test]
+fn owners_come_latest_first_and_are_forgotten() {
+    let mut world = World::new(None);
+    let owners = [1, 2, 3].map(|transceiver| owner(1, transceiver));
+    for (port, owner) in (10..).zip(owners) {
+        world.commit(client(port), owner);
+        world.pass(SECOND);
+    }
+    let [one, two, three] = owners;
+    assert_eq!(world.offered(client(2)), [three, two, one]);
+    world.pass(28 * SECOND);
+    assert_eq!(world.offered(client(2)), [three, two]);
+    world.commit(client(10), one);
+    assert_eq!(world.offered(client(2)), [one, three, two]);
+    world.pass(31 * SECOND);
+    assert_eq!(world.up(client(2), MEDIA), dropped(DropReason::NoFlow));
+}
+
+#[test]
+fn an_owner_that_left_the_topology_is_offered_nothing() {
+    let mut world = World::new(None);
+    let gone = owner(1, 0xffff);
+    let ip = client(2).ip();
+    world.neighbours.note(ip, gone, world.now.instant);
+    assert_eq!(world.up(client(2), MEDIA), dropped(DropReason::NoFlow));
+    world.neighbours.note(ip, A, world.now.instant);
+    assert_eq!(world.offered(client(2)), [A]);
+}
+
+#[test]
+fn a_client_has_sixteen_offers_until_its_owner_answers() {
+    let mut world = World::new(None);
+    world.commit(client(1), A);
+    let offers = |world: &mut World| {
+        (0..40)
+            .filter(|_| !world.offered(client(2)).is_empty())
+            .count()
+    };
+    assert_eq!(offers(&mut world), 16);
+    assert_eq!(world.up(client(2), MEDIA), dropped(DropReason::OfferClient));
+    assert_eq!(world.offered(client(3)), [A], "another client");
+    world.pass(5 * SECOND);
+    assert_eq!(offers(&mut world), 16);
+    assert_eq!(world.take(A, client(2)), Ok(()));
+    assert_eq!(world.up(client(2), MEDIA), to(A));
+}
+
+#[test]
+fn a_prefix_has_its_rate_and_so_has_the_worker() {
+    let mut world = World::new(None);
+    let now = world.now.instant;
+    for prefix in 0..5 {
+        world
+            .neighbours
+            .note(at(&format!("203.0.{prefix}.1:1")).ip(), A, now);
+    }
+    let flood = |world: &mut World, prefix: u16| {
+        let verdicts =
+            (1..=300).map(|port| world.up(at(&format!("203.0.{prefix}.1:{port}")), MEDIA));
+        verdicts.collect::<Vec<_>>()
+    };
+    let count = |verdicts: &[Uplink], reason| {
+        let wanted = dropped(reason);
+        verdicts
+            .iter()
+            .filter(|verdict| **verdict == wanted)
+            .count()
+    };
+    for prefix in 0..3 {
+        let verdicts = flood(&mut world, prefix);
+        assert_eq!(count(&verdicts, DropReason::OfferPrefixRate), 44);
+    }
+    let verdicts = flood(&mut world, 3);
+    assert_eq!(count(&verdicts, DropReason::OfferRate), 68, "1000 at once");
+    assert_eq!(world.flows.stats().offered, 1000);
+    world.pass(SECOND);
+    let verdicts = flood(&mut world, 4);
+    assert_eq!(count(&verdicts, DropReason::OfferRate), 0);
+    assert_eq!(
+        world.flows.stats().flows,
+        0,
+        "a flood leaves nothing behind"
+    );
+}
+
+#[test]
+fn the_flow_cache_is_asked_first() {
+    let mut world = World::new(Some(RecoveryConfig::new(60 * SECOND)));
+    world.commit(client(1), A);
+    while world.flows.next_command().is_some() {}
+    assert_eq!(world.up(client(2), MEDIA), Uplink::Hold);
+    let ask = Command::Ask {
+        client: client(2),
+        ingress: 0,
+    };
+    assert_eq!(world.flows.next_command(), Some(ask));
+    let answer = |world: &mut World, client, answer| {
+        world
+            .flows
+            .handle_answer(&world.routes, client, 0, answer, world.now);
+        world.flows.next_released().map(|released| released.verdict)
+    };
+    let released = answer(&mut world, client(2), Answer::Unknown);
+    assert_eq!(released, Some(dropped(DropReason::Uncached)));
+    assert_eq!(world.offered(client(2)), [A]);
+    // Of whom it knows better, nobody else is asked.
+    assert_eq!(world.up(client(3), MEDIA), Uplink::Hold);
+    let released = answer(&mut world, client(3), Answer::Owner(B));
+    assert_eq!(released, Some(to(B)));
+    assert_eq!(world.up(client(3), MEDIA), to(B));
+    // While it does not answer, packets are not held for ever.
+    assert_eq!(world.up(client(4), MEDIA), Uplink::Hold);
+    world.pass(Duration::from_millis(220));
+    assert_eq!(world.offered(client(4)), [A]);
+}
+
+#[test]
+fn a_client_whose_check_is_not_answered_yet_is_offered_too() {
+    let mut world = World::new(None);
+    world.commit(client(1), A);
+    assert_eq!(world.check(client(2), B), to(B));
+    assert_eq!(world.offered(client(2)), [A]);
+    assert_eq!(world.take(A, client(2)), Ok(()));
+    assert_eq!(world.up(client(2), MEDIA), to(A));
+}
+
+#[test]
+fn a_call_survives_a_rebind_at_a_pop_that_drains() {
+    let mut world = World::new(None);
+    world.commit(client(1), A);
+    world.flows.drain();
+    assert_eq!(world.check(client(2), A), dropped(DropReason::Draining));
+    assert_eq!(world.offered(client(2)), [A]);
+    assert_eq!(world.take(A, client(2)), Ok(()));
+    assert_eq!(world.check(client(2), A), to(A));
+}
+
+#[test]
+fn nothing_is_offered_when_the_operator_says_so_or_for_a_bad_source() {
+    let mut world = World::new(None);
+    world.commit(client(1), A);
+    let nobody = client(0);
+    assert_eq!(world.up(nobody, MEDIA), dropped(DropReason::BadSource));
+    world.flows.set_offers(false);
+    assert_eq!(world.up(client(2), MEDIA), dropped(DropReason::NoFlow));
+    world.flows.set_offers(true);
+    assert_eq!(world.offered(client(2)), [A]);
+}
+
+#[test]
+fn an_answer_brings_no_ended_flow_back_and_does_not_circle() {
+    let mut world = World::new(None);
+    world.commit(client(1), A);
+    assert_eq!(world.take(A, client(2)), Ok(()));
+    world.flows.handle_end(&record(A, client(2)), world.now);
+    assert_eq!(world.take(A, client(2)), Ok(()));
+    assert_eq!(world.up(client(2), MEDIA), dropped(DropReason::Ended));
+    let header = RecordHeader {
+        offered: true,
+        hops: HOPS_MAX + 1,
+        ..record(A, client(3))
+    };
+    let answer = world.flows.handle_taken(&header, world.now);
+    assert_eq!(answer, Err(DropReason::HopLimit));
+    assert_eq!(world.offered(client(3)), [A]);
+}
