@@ -23,6 +23,7 @@ pub(crate) const END_TO_END: &[Wanted] = &[
     ("/usr/bin/firefox-esr", "firefox-esr"),
     ("/usr/bin/setpriv", "util-linux"),
     ("/usr/sbin/ip", "iproute2"),
+    ("/usr/sbin/bird", "bird2"),
     ("/usr/bin/node", "nodejs"),
     ("/usr/bin/strace", "strace"),
     ("/usr/sbin/nginx", "nginx-light"),

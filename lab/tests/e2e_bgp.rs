@@ -1,0 +1,202 @@
+//! What an upstream router sees of a PoP: the bird.conf of the topology in a real BIRD, over the WAN emulator.
+
+#![cfg(test)]
+
+#[path = "bgp/site.rs"]
+mod site;
+
+use std::io::Read as _;
+use std::time::Duration;
+
+use lab::wait;
+use runtime::clock;
+use runtime::tun::Tun;
+use site::{COVERS, PREFIXES, SOON, Site};
+
+const UP: Option<u32> = Some(topology::bird::METRIC_UP);
+const DRAINING: Option<u32> = Some(topology::bird::METRIC_DRAINING);
+const WITHDRAWN: Option<u32> = None;
+
+const GRACEFUL_SHUTDOWN: &str = "(65535,0)";
+
+/// Prefixes and covers.
+fn all() -> Vec<&'static str> {
+    PREFIXES.into_iter().chain(COVERS).collect()
+}
+
+#[test]
+#[ignore = "the process that other tests kill"]
+fn holder() {
+    let _device = Tun::create("vip0").unwrap();
+    let up = std::process::Command::new("ip")
+        .args(["link", "set", "vip0", "up"])
+        .status();
+    assert!(up.unwrap().success());
+    // Until it is killed, or whoever started it is gone.
+    std::io::stdin().read_to_end(&mut Vec::new()).unwrap();
+}
+
+#[test]
+fn the_router_is_told_how_the_pop_is() {
+    let mut site = Site::open("state");
+    site.router_has("nothing but the covers", &COVERS);
+    site.hold_device();
+    site.say(WITHDRAWN, UP);
+    let [v4, v6] = PREFIXES;
+    let routes = site.router_has("up", &all());
+    assert_eq!(routes[v4]["BGP.as_path"], "64500");
+    assert_eq!(routes[v4]["BGP.community"], "(64511,100)");
+    assert_eq!(routes[v4]["BGP.large_community"], "(64511, 1, 4000)");
+    assert_eq!(routes[v4]["BGP.next_hop"], "10.254.0.1");
+    assert_eq!(routes[v4].get("BGP.med"), None);
+    assert_eq!(
+        routes[v6]["BGP.as_path"], "64500 64500",
+        "its standing prepend"
+    );
+    assert_eq!(routes[v6].get("BGP.community"), None);
+    assert_eq!(routes[v6]["BGP.med"], "70");
+
+    let withdrawals = site.router.withdrawals();
+    site.say(UP, DRAINING);
+    let drained = || {
+        let routes = site.router_has("the prefixes and covers", &all());
+        let says = |prefix: &str| routes[prefix].get("BGP.community");
+        let drains = |prefix| says(prefix).is_some_and(|all| all.contains(GRACEFUL_SHUTDOWN));
+        PREFIXES.into_iter().all(drains).then_some(routes)
+    };
+    let routes = wait::until("draining", SOON, drained).unwrap();
+    assert_eq!(routes[v4]["BGP.as_path"], "64500 64500 64500");
+    assert_eq!(routes[v4]["BGP.med"], "1000");
+    let communities = &routes[v4]["BGP.community"];
+    for community in ["(64511,80)", "(64511,100)"] {
+        assert!(communities.contains(community), "{communities}");
+    }
+    assert_eq!(routes[v4]["BGP.large_community"], "(64511, 1, 4000)");
+    assert_eq!(routes[v6]["BGP.as_path"], "64500 64500 64500 64500");
+    assert_eq!(routes[v6]["BGP.med"], "1070");
+    for cover in COVERS {
+        let communities = routes[cover].get("BGP.community");
+        let communities = communities.map_or("", String::as_str);
+        assert!(!communities.contains(GRACEFUL_SHUTDOWN), "{communities}");
+    }
+
+    site.say(DRAINING, UP);
+    let up = || {
+        let routes = site.router_has("the prefixes and covers", &all());
+        PREFIXES.into_iter().all(|prefix| {
+            !routes[prefix]
+                .values()
+                .any(|value| value.contains(GRACEFUL_SHUTDOWN))
+        })
+    };
+    wait::until_true("up again", SOON, up).unwrap();
+    assert_eq!(
+        site.router.withdrawals(),
+        withdrawals,
+        "never away between two states"
+    );
+
+    site.say(UP, WITHDRAWN);
+    site.router_has("withdrawn", &COVERS);
+}
+
+#[test]
+fn nothing_else_leaves_the_pop() {
+    let mut site = Site::open("only");
+    site.hold_device();
+    // What a PoP has beside: a backbone, a default route, addresses of its own.
+    site.ip("address add 198.51.100.101/24 dev lo");
+    site.ip("route add default via 10.254.0.0");
+    site.ip("route add 203.0.113.0/24 dev vip0");
+    // What may stray into the table: other prefixes, parts of a VIP's, the cover, and VIPs' with a metric that is no state.
+    for stray in [
+        "0.0.0.0/0 dev vip0 table 1001 metric 100",
+        "203.0.113.0/24 dev vip0 table 1001 metric 100",
+        "198.19.0.128/25 dev vip0 table 1001 metric 100",
+        "198.19.0.0/23 dev vip0 table 1001 metric 100",
+        "2001:db8::/32 dev vip0 table 1001 metric 100",
+        "198.19.0.0/24 dev vip0 table 1001 metric 150",
+        "2001:db8:100::/48 dev vip0 table 1001 metric 1024",
+    ] {
+        site.ip(&format!("route add {stray}"));
+    }
+    // BIRD hears of routes in their order: it has seen all of those when it has seen these.
+    site.say(WITHDRAWN, UP);
+    let routes = site.router_has("the prefixes", &all());
+    assert_eq!(routes["198.19.0.0/24"]["BGP.as_path"], "64500");
+    let kernel = site.pop_says("show route table vip4");
+    assert!(kernel.contains("198.19.0.0/24"), "{kernel}");
+    site.say(UP, WITHDRAWN);
+    site.router_has("the covers", &COVERS);
+}
+
+#[test]
+fn who_dies_is_not_announced() {
+    let mut site = Site::open("death");
+    site.hold_device();
+    site.say(WITHDRAWN, UP);
+    site.router_has("up", &all());
+    site.kill_holder();
+    site.router_has("nothing but the covers when the device is gone", &COVERS);
+    site.hold_device();
+    site.say(WITHDRAWN, UP);
+    site.router_has("up again", &all());
+    site.kill_bird();
+    site.router_has("nothing without BIRD", &[]);
+}
+
+#[test]
+fn what_a_neighbour_says_is_bounded_and_never_used() {
+    let mut site = Site::open("flood");
+    site.hold_device();
+    site.say(WITHDRAWN, UP);
+    site.router_has("up", &all());
+    for more in ["enable more4", "enable more6"] {
+        assert!(site.router.ask(more).contains("enabled"));
+    }
+    for (session, table) in [("transit1", "vip4"), ("transit1-v6", "vip6")] {
+        let question = format!("show protocols all '{session}'");
+        wait::until_true("the limit", SOON, || {
+            let state = site.pop_says(&question);
+            state.contains("Receive limit:") && state.contains("[HIT]")
+        })
+        .unwrap_or_else(|error| panic!("{error}: {}", site.pop_says(&question)));
+        assert!(site.pop_says(&question).contains("Established"));
+        let kept = site.pop_says(&format!("show route filtered table {table} count"));
+        assert!(
+            kept.starts_with("BIRD") && kept.contains("10 of "),
+            "{kept}"
+        );
+        let used = site.pop_says(&format!("show route protocol '{session}' table {table}"));
+        assert!(
+            !used.contains("BGP") && !used.contains("blackhole"),
+            "{used}"
+        );
+    }
+    site.router_has("announced as before", &all());
+}
+
+#[test]
+fn a_dead_wire_is_noticed_in_a_few_intervals() {
+    let mut site = Site::open("wire");
+    let anycast = site.topology.network.anycast.clone().unwrap();
+    let interval = Duration::from_millis(anycast.bfd.interval_ms.into());
+    let hold = Duration::from_secs(anycast.hold_s.into());
+    site.hold_device();
+    site.say(WITHDRAWN, UP);
+    site.router_has("up", &all());
+    let up = |answer: &str| answer.matches(" Up ").count() == 2;
+    wait::until_true("BFD", SOON, || {
+        up(&site.router.ask("show bfd sessions")) && up(&site.pop_says("show bfd sessions"))
+    })
+    .unwrap();
+    let cut = clock::now();
+    site.wire("cut p r");
+    site.router_has("nothing behind a dead wire", &[]);
+    let took = clock::now() - cut;
+    println!("noticed after {took:?}");
+    // Three intervals, and a busy machine. Never the hold time.
+    assert!(took < 15 * interval && took < hold / 2, "{took:?}");
+    site.wire("heal p r");
+    site.router_has("all of it when the wire is back", &all());
+}
