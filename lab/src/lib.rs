@@ -27,3 +27,4 @@ pub mod tools;
 pub mod wait;
 pub mod wan;
 pub mod whip;
+pub mod world;

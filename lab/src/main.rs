@@ -14,6 +14,7 @@ use lab::load::{Plan, Report, Running};
 use lab::net::{Network, Program, Shape};
 use lab::process::Usage;
 use lab::wan::command::Wan;
+use lab::world::command::World;
 use runtime::clock;
 use serde::Serialize;
 
@@ -32,6 +33,9 @@ enum Command {
     /// A wide-area network of network namespaces
     #[command(subcommand)]
     Wan(Wan),
+    /// A world: clients, ISPs, routers, PoPs, regions, in network namespaces; as root
+    #[command(subcommand)]
+    World(World),
     /// Starts a network of real processes, measures it, and stops it
     #[command(subcommand)]
     Bench(Bench),
@@ -133,6 +137,7 @@ fn main() -> ExitCode {
     let done = match Arguments::parse().command {
         Command::Load(arguments) => load(&arguments).map(well),
         Command::Wan(wan) => wan.run().map(|()| true),
+        Command::World(world) => world.run().map(|()| true),
         Command::Bench(Bench::Sessions(arguments)) => bench_sessions(&arguments).map(well),
         Command::Bench(Bench::Datapath(arguments)) => command::datapath(&arguments).map(|()| true),
         Command::Bench(Bench::Soak(arguments)) => soak(&arguments),

@@ -11,7 +11,7 @@
 //!
 //! A node that dies unasked, or logs an error, fails the test: `Network::check`, which dropping calls.
 
-mod credentials;
+pub(crate) mod credentials;
 pub mod namespace;
 mod node;
 mod range;
@@ -28,6 +28,7 @@ use serde_json::Value;
 use topology::Topology;
 
 pub use credentials::bearer;
+pub(crate) use node::program;
 pub use node::{Program, programs_dir};
 pub use shape::Shape;
 

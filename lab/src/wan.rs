@@ -33,5 +33,5 @@ pub use control::{Order, ask};
 pub use emulator::{Counts, Emulator};
 pub use lateness::Lateness;
 pub use namespaces::{Namespace, remove};
-pub use plan::{Direction, Plan, PlanError};
+pub use plan::{Cloud, Direction, End, Link, Member, Plan, PlanError};
 pub use shell::{Emulation, Running};

@@ -11,7 +11,7 @@ use ring::hmac;
 use super::node::program;
 
 /// Makes `out/NODE/` for every node of the topology in `file`.
-pub(super) fn write(file: &Path, out: &Path) -> anyhow::Result<()> {
+pub(crate) fn write(file: &Path, out: &Path) -> anyhow::Result<()> {
     let mut command = Command::new(program("firsthop")?);
     command.args(["certs", "all", "--topology"]).arg(file);
     run(command.arg("--out").arg(out))

@@ -217,7 +217,7 @@ impl Node {
 }
 
 /// A program of this workspace, built in the profile of the running executable.
-pub(super) fn program(name: &str) -> anyhow::Result<PathBuf> {
+pub(crate) fn program(name: &str) -> anyhow::Result<PathBuf> {
     let path = programs_dir()?.join(name);
     if !path.exists() {
         bail!(

@@ -34,7 +34,7 @@ impl Namespace {
         &self.name
     }
 
-    fn path(&self) -> PathBuf {
+    pub(crate) fn path(&self) -> PathBuf {
         Path::new(DIRECTORY).join(&self.name)
     }
 

@@ -1,0 +1,278 @@
+//! Worlds with real programs and real BGP: who serves whom, and that nothing is left of one.
+
+#![cfg(test)]
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::{BufRead as _, BufReader};
+use std::path::Path;
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use lab::wait;
+use lab::world::{Options, World, WorldFile};
+use runtime::clock;
+
+const SOON: Duration = Duration::from_secs(20);
+/// What machines add to a round trip, at most: a dozen wake-ups, while everything else runs on the same processors.
+const MACHINE_MS: f64 = 15.0;
+
+fn up(name: &str) -> World {
+    World::up(&WorldFile::find(name).unwrap(), &Options::default()).unwrap()
+}
+
+/// Processes of the machine with `text` in their command line, and none that are dead already.
+fn processes_with(text: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir("/proc").unwrap().flatten() {
+        let read = |file: &str| fs::read_to_string(entry.path().join(file)).unwrap_or_default();
+        let line = read("cmdline").replace('\0', " ");
+        if line.contains(text) && !read("stat").contains(") Z ") {
+            found.push(line);
+        }
+    }
+    found
+}
+
+/// Network devices and named namespaces that the machine itself sees.
+fn of_the_machine() -> (BTreeSet<String>, BTreeSet<String>) {
+    let names = |dir: &str| {
+        let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+        let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
+        names.collect()
+    };
+    (names("/sys/class/net"), names("/run/netns"))
+}
+
+/// The least of a few round trips from every client to the VIPs, against what the wires say.
+fn round_trips_are_those_of_the_matrix(world: &World, alive: &[&str]) {
+    for client in world.plan().clients() {
+        let pop = world.shortest(client, alive).unwrap();
+        let said = world.plan().rtt_ms(client, pop).unwrap();
+        for vip in world.vips() {
+            let took = (0..3).map(|_| world.round_trip(client, vip.ip()).unwrap());
+            let ms = took.min().unwrap().as_secs_f64() * 1000.0;
+            let well = (said..said + MACHINE_MS).contains(&ms);
+            assert!(
+                well,
+                "{client} to {vip} at {pop}: {ms:.1} ms, not {said:.1}"
+            );
+        }
+    }
+}
+
+#[test]
+fn clients_go_to_the_nearest_pop_before_and_after_each_loss() {
+    let world = up("small");
+    let pid = world.pid();
+    let dir = world.dir().display().to_string();
+    assert_eq!(
+        world.nearest_table().unwrap(),
+        world.shortest_table(&["lon", "fra", "wdc"])
+    );
+    assert_eq!(
+        world.nearest("c-mad", world.vips()[0]).unwrap().as_deref(),
+        Some("fra")
+    );
+    round_trips_are_those_of_the_matrix(&world, &["lon", "fra", "wdc"]);
+    world.kill("lon").unwrap();
+    world.wait_nearest(&["fra", "wdc"], SOON).unwrap();
+    assert_eq!(
+        world.nearest("c-lon", world.vips()[1]).unwrap().as_deref(),
+        Some("fra")
+    );
+    round_trips_are_those_of_the_matrix(&world, &["fra", "wdc"]);
+    world.power_off("fra").unwrap();
+    world.wait_nearest(&["wdc"], SOON).unwrap();
+    round_trips_are_those_of_the_matrix(&world, &["wdc"]);
+    world.power_on("fra").unwrap();
+    world.start("lon").unwrap();
+    world.wait_nearest(&["lon", "fra", "wdc"], SOON).unwrap();
+    world.kill_bird("lon").unwrap();
+    world.wait_nearest(&["fra", "wdc"], SOON).unwrap();
+    world.start_bird("lon").unwrap();
+    world.wait_nearest(&["lon", "fra", "wdc"], SOON).unwrap();
+    assert_eq!(world.redis("redis-all", &["PING"]).unwrap(), "PONG");
+    assert!(world.metrics("lon").is_ok() && world.state("eu-r1").is_ok());
+    assert!(processes_with(&dir).len() > 10);
+    world.check().unwrap();
+    drop(world);
+    assert_eq!(processes_with(&dir), Vec::<String>::new());
+    assert!(!Path::new(&format!("/proc/{pid}")).exists() && !Path::new(&dir).exists());
+}
+
+#[test]
+fn when_every_pop_has_withdrawn_packets_still_reach_the_nearest() {
+    let world = up("small");
+    for pop in ["lon", "fra", "wdc"] {
+        world.withdraw(pop).unwrap();
+    }
+    // The prefixes that cover the VIPs are announced as long as BIRD lives.
+    let exact = |node: &str| {
+        let routes = world.birdc(node, "show route 192.0.2.0/24");
+        routes.is_ok_and(|routes| routes.contains("192.0.2.0/24"))
+    };
+    wait::until_true("the last withdrawal", SOON, || {
+        !exact("r-lon") && !exact("isp-dal")
+    })
+    .unwrap();
+    world.wait_nearest(&["lon", "fra", "wdc"], SOON).unwrap();
+    round_trips_are_those_of_the_matrix(&world, &["lon", "fra", "wdc"]);
+    world.announce("wdc").unwrap();
+    // The first to come back has the longer prefix, and draws everybody.
+    world.wait_nearest(&["wdc"], SOON).unwrap();
+}
+
+#[test]
+fn worlds_stand_side_by_side() {
+    let before = of_the_machine();
+    let (one, other) = thread::scope(|scope| {
+        let one = scope.spawn(|| up("small"));
+        (one.join().unwrap(), up("small"))
+    });
+    assert_ne!(one.dir(), other.dir());
+    one.kill("lon").unwrap();
+    one.wait_nearest(&["fra", "wdc"], SOON).unwrap();
+    assert_eq!(
+        other.nearest_table().unwrap(),
+        other.shortest_table(&["lon", "fra", "wdc"])
+    );
+    assert!(other.is_running("lon").unwrap() && !one.is_running("lon").unwrap());
+    assert_eq!(of_the_machine(), before, "the machine sees nothing of them");
+    drop(one);
+    other.wan("cut lon r-lon").unwrap();
+    other.wait_nearest(&["fra", "wdc"], SOON).unwrap();
+}
+
+/// `lab world up small` under a name of its own.
+struct Standing {
+    child: Child,
+    name: String,
+    /// Open as long as it may have something to say.
+    _out: BufReader<ChildStdout>,
+}
+
+impl Standing {
+    fn begin(suffix: &str) -> Self {
+        let name = format!("e2e-{suffix}-{}", std::process::id());
+        let mut child = lab(&["up", "small", "--name", &name])
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut said = String::new();
+        let mut out = BufReader::new(child.stdout.take().unwrap());
+        out.read_line(&mut said).unwrap();
+        assert!(said.starts_with("up after"), "{said}");
+        Self {
+            child,
+            name,
+            _out: out,
+        }
+    }
+
+    fn dir(&self) -> String {
+        format!("/tmp/firsthop-lab/{}", self.name)
+    }
+
+    fn says(&self, words: &[&str]) -> String {
+        let (verb, rest) = words.split_first().unwrap();
+        let output = lab(&[&[*verb, "--world", &self.name], rest].concat())
+            .output()
+            .unwrap();
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{words:?}: {error}");
+        String::from_utf8(output.stdout).unwrap()
+    }
+}
+
+impl Drop for Standing {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        let _ = fs::remove_dir_all(self.dir());
+    }
+}
+
+fn lab(words: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_lab"));
+    command.arg("world").args(words).stdin(Stdio::null());
+    command
+}
+
+#[test]
+fn a_world_that_is_killed_leaves_nothing() {
+    let before = of_the_machine();
+    let mut standing = Standing::begin("kill");
+    let dir = standing.dir();
+    assert!(processes_with(&dir).len() > 10);
+    standing.child.kill().unwrap();
+    standing.child.wait().unwrap();
+    wait::until_true("everybody's end", SOON, || processes_with(&dir).is_empty()).unwrap();
+    assert_eq!(of_the_machine(), before);
+}
+
+#[test]
+fn a_world_takes_orders_from_elsewhere() {
+    let mut standing = Standing::begin("orders");
+    assert!(
+        !lab(&["up", "small", "--name", &standing.name])
+            .status()
+            .unwrap()
+            .success()
+    );
+    assert!(
+        standing
+            .says(&["exec", "c-lon", "ip", "address"])
+            .contains("198.18.0.1/32")
+    );
+    standing.says(&["fault", "kill", "lon"]);
+    let serves = |pop: &str| {
+        let status = standing.says(&["status"]);
+        status
+            .lines()
+            .any(|line| line.contains("c-lon") && line.ends_with(pop))
+    };
+    wait::until_true("the next PoP", SOON, || serves("fra") && !serves("lon")).unwrap();
+    assert!(
+        standing
+            .says(&["admin", "fra", "GET", "/readyz"])
+            .contains("200")
+    );
+    assert!(
+        standing
+            .says(&["birdc", "r-lon", "show", "protocols"])
+            .contains("Established")
+    );
+    let wrong = lab(&["fault", "--world", &standing.name, "kill", "oslo"])
+        .output()
+        .unwrap();
+    assert!(String::from_utf8_lossy(&wrong.stderr).contains("oslo"));
+    standing.says(&["down"]);
+    assert!(standing.child.wait().unwrap().success());
+    assert_eq!(processes_with(&standing.dir()), Vec::<String>::new());
+}
+
+#[test]
+fn the_whole_world_is_up_in_seconds() {
+    let began = clock::now();
+    let world = up("world");
+    let took = clock::now() - began;
+    println!("{} nodes after {took:?}", world.plan().nodes.len());
+    assert!(took < 3 * SOON);
+    let pops: Vec<&str> = world.plan().pops().collect();
+    assert_eq!(pops.len(), 12);
+    assert_eq!(world.nearest_table().unwrap(), world.shortest_table(&pops));
+    round_trips_are_those_of_the_matrix(&world, &pops);
+    let left: Vec<&str> = pops
+        .iter()
+        .copied()
+        .filter(|pop| *pop != "sin" && *pop != "tyo")
+        .collect();
+    world.kill("tyo").unwrap();
+    world.power_off("sin").unwrap();
+    world.wait_nearest(&left, SOON).unwrap();
+    let began = clock::now();
+    drop(world);
+    println!("down after {:?}", clock::now() - began);
+}
