@@ -1,5 +1,6 @@
 //! Harness for fuzzing: any bytes, no panic, and what loads survives a round trip.
 
+use crate::bird;
 use crate::load::{self, to_yaml};
 
 /// Loads arbitrary bytes.
@@ -14,6 +15,10 @@ pub fn load(bytes: &[u8]) {
             assert_eq!(load::load(&yaml, "again.yaml").as_ref(), Ok(&topology));
             let own = topology.own_addresses();
             assert!(!own.ips().is_empty() && !own.sockets().is_empty());
+            for pop in &topology.pops {
+                let announces = topology.anycast_of(pop).is_some();
+                assert_eq!(bird::config(&topology, &pop.name).is_ok(), announces);
+            }
         }
         Err(errors) => {
             let lines = text.lines().count().max(1);

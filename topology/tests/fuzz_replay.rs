@@ -51,6 +51,9 @@ const TOKENS: &[&str] = &[
     "admin",
     "workers: 255",
     "id: 0",
+    "bgp: []",
+    "65535:0",
+    "router_id: 10.0.0.1",
 ];
 
 #[test]

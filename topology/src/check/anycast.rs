@@ -26,10 +26,13 @@ const COMMUNITIES_MAX: usize = 32;
 pub(super) fn check(topology: &Topology, findings: &mut Findings) {
     if let Some(anycast) = &topology.network.anycast {
         ranges(anycast, findings);
-        prefixes(anycast, findings);
-        covers(anycast, findings);
-        vips(anycast, topology, findings);
-        unicast(anycast, topology, findings);
+        // Each is compared with everything, so a list that is too long is that and nothing more.
+        if counts(anycast, findings) {
+            prefixes(anycast, findings);
+            covers(anycast, findings);
+            vips(anycast, topology, findings);
+            unicast(anycast, topology, findings);
+        }
     }
     let mut router_ids = BTreeMap::new();
     for (i, pop) in topology.pops.iter().enumerate() {
@@ -68,9 +71,17 @@ fn ranges(anycast: &Anycast, findings: &mut Findings) {
     findings.range(at("drain_prepend"), anycast.drain_prepend, 0, 10);
 }
 
+/// Whether neither list is too long.
+fn counts(anycast: &Anycast, findings: &mut Findings) -> bool {
+    let at = |key| format!("network.anycast.{key}");
+    let (prefixes, covers) = (anycast.prefixes.len(), anycast.cover.len());
+    count(&at("prefixes"), prefixes, 1..=LIST_MAX, findings);
+    count(&at("cover"), covers, 0..=LIST_MAX, findings);
+    prefixes.max(covers) <= LIST_MAX
+}
+
 fn prefixes(anycast: &Anycast, findings: &mut Findings) {
     let at = "network.anycast.prefixes";
-    count(at, anycast.prefixes.len(), 1..=LIST_MAX, findings);
     for (i, prefix) in anycast.prefixes.iter().copied().enumerate() {
         let field = format!("{at}[{i}]");
         announceable(&field, prefix, findings);
@@ -89,7 +100,6 @@ fn prefixes(anycast: &Anycast, findings: &mut Findings) {
 
 fn covers(anycast: &Anycast, findings: &mut Findings) {
     let at = "network.anycast.cover";
-    count(at, anycast.cover.len(), 0..=LIST_MAX, findings);
     for (i, cover) in anycast.cover.iter().copied().enumerate() {
         let field = format!("{at}[{i}]");
         announceable(&field, cover, findings);

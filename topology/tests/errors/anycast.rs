@@ -64,6 +64,11 @@ const CASES: &[Case] = &[
          bad.yaml:4: network.vips[2]: VIP 2001:db8:1::1 lies in none of network.anycast.prefixes",
     ),
     (
+        "cover: [192.0.2.64/26]",
+        "cover: [0.0.0.0/0, 0.0.0.0/0, 0.0.0.0/0, 0.0.0.0/0, 0.0.0.0/0, 0.0.0.0/0, 0.0.0.0/0, 0.0.0.0/0, 0.0.0.0/0, 0.0.0.0/0, 0.0.0.0/0, 0.0.0.0/0, 0.0.0.0/0, 0.0.0.0/0, 0.0.0.0/0, 0.0.0.0/0, 0.0.0.0/0]",
+        "8: network.anycast.cover: 17 entries, 0..=16 are allowed",
+    ),
+    (
         "[192.0.2.96/28]",
         "[192.0.2.96/28, 192.0.2.112/28]",
         "7: network.anycast.prefixes[1]: no VIP lies in 192.0.2.112/28",
