@@ -15,6 +15,7 @@ use lab::whip::{SDP, bare_offer};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use runtime::clock;
+use serde_json::Value;
 use topology::{Dns, GeoDns, Rule, Topology};
 
 const VIP: &str = "192.0.2.100:3478";
@@ -139,7 +140,7 @@ fn nodes_of_the_topology_alone_are_answered_and_soon() {
     let network = Network::start_with(&shape(), steered).unwrap();
     let others = Network::prepare(&shape(), steered).unwrap();
     let told = ask(&network, &network, Some("t1"), 1).unwrap();
-    let told: serde_json::Value = serde_json::from_str(told.lines().next().unwrap()).unwrap();
+    let told: Value = serde_json::from_str(told.lines().next().unwrap()).unwrap();
     assert_eq!(told["region"], "eu");
     let ways = told["ingress"].as_array().unwrap();
     let ways: Vec<_> = ways.iter().map(|way| way["pop"].as_str()).collect();
@@ -215,13 +216,71 @@ fn a_pop_that_drains_is_advertised_no_more() {
         network.admin("g1")
     );
     let explained = http::get(&explained).unwrap();
-    let explained: serde_json::Value = serde_json::from_str(&explained.body).unwrap();
+    let explained: Value = serde_json::from_str(&explained.body).unwrap();
     let p1 = explained["ingresses"].as_array().unwrap();
     let p1 = p1.iter().find(|pop| pop["name"] == "p1").unwrap();
     assert_eq!(p1["lost"]["reason"], "standing", "{p1}");
     network.wait_end("p1").unwrap();
     network.start_node("p1").unwrap();
     until_candidates(&network, &["p1", "vip", "p2"]);
+}
+
+/// What a GeoDNS node thinks of regions and PoPs.
+fn sites(network: &Network) -> (Value, Value) {
+    let mut state = network.state("g1").unwrap();
+    (state["regions"].take(), state["pops"].take())
+}
+
+#[test]
+fn a_dead_state_store_and_reloads_change_nothing() {
+    let mut redis = Redis::start().unwrap();
+    let mut network = Network::start_with(&shape(), |topology| {
+        steered(topology);
+        redis.keep_state(topology);
+        topology.network.drain_max_s = 60;
+    })
+    .unwrap();
+    network.terminate("p1").unwrap();
+    until_candidates(&network, &["p2", "vip"]);
+    redis.kill();
+    let g1 = |network: &Network, metric: &str, labels: &[(&str, &str)]| {
+        network.metrics("g1").unwrap().sum(metric, labels)
+    };
+    let attempts = |network: &Network| {
+        let side = [("side", "watch")];
+        g1(network, "firsthop_state_store_failures_total", &side)
+    };
+    wait::until_true("failures", HEARD_MAX, || attempts(&network) >= 5.0).unwrap();
+    let known = sites(&network);
+    wait::until_true("more of them", HEARD_MAX, || attempts(&network) >= 9.0).unwrap();
+    assert_eq!(sites(&network), known);
+
+    // A reload that is taken. p1 is not asked to: it has come to its end.
+    let compiles = "firsthop_geodns_keeper_compiles_total";
+    let before = g1(&network, compiles, &[]);
+    let topology = network.topology().clone();
+    let mut other = topology.clone();
+    other.steering.ttl_s += 1;
+    network.rewrite_topology(other).unwrap();
+    wait::until_true("other tables", HEARD_MAX, || {
+        g1(&network, compiles, &[]) > before
+    })
+    .unwrap();
+    assert_eq!(sites(&network), known);
+
+    // One that this node cannot do anything with: there is no key to sign the zone with.
+    let mut unfit = topology;
+    unfit.dns.as_mut().unwrap().dnssec = true;
+    network.rewrite_topology(unfit).unwrap();
+    let refused = [("result", "refused")];
+    wait::until_true("a refusal", HEARD_MAX, || {
+        g1(&network, "firsthop_config_reloads_total", &refused) >= 1.0
+    })
+    .unwrap();
+    assert!(network.log("g1").contains("there is no dnssec.pem"));
+    assert_eq!(sites(&network), known);
+    until_candidates(&network, &["p2", "vip"]);
+    network.expect_error("configuration not reloaded");
 }
 
 #[test]
