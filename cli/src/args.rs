@@ -1,5 +1,6 @@
 //! The command line. What it means is in `command` and below.
 
+use std::ffi::OsString;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
@@ -39,6 +40,13 @@ pub enum Command {
     /// Say why something is as it is
     #[command(subcommand)]
     Explain(ExplainCommand),
+    /// A world on this machine, by the program `lab` beside this one: up, down, fault, status, exec ...; see `firsthop lab --help`
+    #[command(disable_help_flag = true)]
+    Lab {
+        /// Arguments of `lab`
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<OsString>,
+    },
 }
 
 /// Arguments of `up`.

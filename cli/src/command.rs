@@ -1,6 +1,8 @@
 //! What each command does, and how it ends: 0 done, 1 failed on the way, 2 could not start (arguments, files, machine).
 
+use std::ffi::OsString;
 use std::io::{self, Write};
+use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -49,6 +51,7 @@ pub fn run(args: Args) -> ExitCode {
         Command::Keys(command) => make_keys(command),
         Command::Topo(command) => topo(command),
         Command::Explain(ExplainCommand::Steer(args)) => explain::steer(&args),
+        Command::Lab { arguments } => become_lab(&arguments),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -61,6 +64,23 @@ pub fn run(args: Args) -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// Goes on as the program `lab`, which comes with the others and is no part of a network.
+fn become_lab(arguments: &[OsString]) -> Result<(), Failure> {
+    let own = std::env::current_exe().context("the path of this program")?;
+    let lab = own.with_file_name("lab");
+    if !lab.exists() {
+        let missing = format!(
+            "firsthop: {} is not there: `cargo build -p lab`",
+            lab.display()
+        );
+        return Err(Failure::Refused(missing));
+    }
+    let error = std::process::Command::new(&lab).args(arguments).exec();
+    Err(Failure::Broken(
+        anyhow::Error::new(error).context(lab.display().to_string()),
+    ))
 }
 
 fn run_node(node: NodeCommand) -> ExitCode {

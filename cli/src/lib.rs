@@ -4,6 +4,7 @@
 //! main --> args --> up      a network of in-process nodes or child processes, and the demo page
 //!                   node    one node: the same code as the programs pop, core-relay, transceiver, geodns
 //!                   certs   keys   topo   explain
+//!                   lab     goes on as the program `lab`
 //! ```
 //!
 //! Invariants, stated as absences: nothing here is on a packet's way; no existing file is replaced without `--force`

@@ -35,6 +35,27 @@ fn wrong_arguments_end_with_2() {
 }
 
 #[test]
+fn lab_is_the_program_beside_this_one() {
+    let dir = TempDir::create().unwrap();
+    let own = dir.path().join("firsthop");
+    fs::copy(env!("CARGO_BIN_EXE_firsthop"), &own).unwrap();
+    let alone = Command::new(&own).args(["lab", "up"]).output().unwrap();
+    let said = String::from_utf8_lossy(&alone.stderr).into_owned();
+    assert_eq!(alone.status.code(), Some(2));
+    assert!(
+        said.ends_with("/lab is not there: `cargo build -p lab`\n"),
+        "{said}"
+    );
+    let lab = dir.path().join("lab");
+    fs::write(&lab, "#!/bin/sh\necho \"$@\"\nexit 7\n").unwrap();
+    fs::set_permissions(&lab, fs::Permissions::from_mode(0o755)).unwrap();
+    let words = ["lab", "fault", "cut", "a>b", "--world", "x", "--help"];
+    let both = Command::new(&own).args(words).output().unwrap();
+    assert_eq!(both.stdout, b"fault cut a>b --world x --help\n");
+    assert_eq!(both.status.code(), Some(7));
+}
+
+#[test]
 fn topologies_are_checked_all_of_them() {
     let dir = TempDir::create().unwrap();
     let bad = write(
@@ -271,4 +292,4 @@ fn key(text: &str, role: &str) -> String {
     line.strip_prefix(role).unwrap().to_owned()
 }
 
-const COMMANDS: [&str; 5] = ["up", "node", "certs", "keys", "topo"];
+const COMMANDS: [&str; 6] = ["up", "node", "certs", "keys", "topo", "lab"];

@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+use std::ffi::OsString;
 use std::io::Write;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -33,7 +34,7 @@ enum Command {
     /// A wide-area network of network namespaces
     #[command(subcommand)]
     Wan(Wan),
-    /// A world: clients, ISPs, routers, PoPs, regions, in network namespaces; as root
+    /// A world: clients, ISPs, routers, PoPs, regions, in network namespaces; as root. `lab up` is short for `lab world up`, and so on
     #[command(subcommand)]
     World(World),
     /// Starts a network of real processes, measures it, and stops it
@@ -134,7 +135,7 @@ struct Cost {
 
 fn main() -> ExitCode {
     let well = |outcome: Outcome| outcome.report.sessions_lost == 0;
-    let done = match Arguments::parse().command {
+    let done = match Arguments::parse_from(spelled_out(std::env::args_os())).command {
         Command::Load(arguments) => load(&arguments).map(well),
         Command::Wan(wan) => wan.run().map(|()| true),
         Command::World(world) => world.run().map(|()| true),
@@ -158,6 +159,21 @@ fn main() -> ExitCode {
         }
     }
 }
+
+/// `lab up` is short for `lab world up`, and so are the other orders of a world.
+fn spelled_out(words: impl Iterator<Item = OsString>) -> Vec<OsString> {
+    let mut words: Vec<OsString> = words.collect();
+    if words
+        .get(1)
+        .is_some_and(|word| WORLD_VERBS.iter().any(|verb| word == verb))
+    {
+        words.insert(1, "world".into());
+    }
+    words
+}
+
+/// Orders of `lab world` that may stand alone.
+const WORLD_VERBS: &[&str] = &["up", "down", "fault", "status", "birdc", "admin", "exec"];
 
 fn soak(arguments: &SoakArguments) -> anyhow::Result<bool> {
     let time = Duration::try_from_secs_f64(arguments.minutes * 60.0)?;

@@ -17,7 +17,7 @@
 //! owns every direction's state, so nothing is locked. Orders reach it between two turns, before the packets of the turn: a
 //! cut holds for the very packet that follows it.
 //!
-//! Not here: who speaks in the namespaces, routes beyond what a device's addresses say, and the namespaces of a world lab.
+//! Not here: who speaks in the namespaces, routes beyond what a device's addresses say, and whole worlds ([`crate::world`]).
 
 pub mod command;
 mod control;

@@ -76,6 +76,8 @@ const HOPS_MAX: usize = 16;
 pub struct Options {
     /// Where its files are; a directory of its own beside the programs, if absent, which is removed when all went well.
     pub dir: Option<PathBuf>,
+    /// Whether the voice of every transceiver measures ([`crate::meter`]) in place of an echo.
+    pub meters: bool,
     /// Nodes whose programs are not started.
     pub idle: BTreeSet<String>,
 }

@@ -137,6 +137,7 @@ impl Up {
         let options = Options {
             dir: Some(dir.clone()),
             idle: self.idle.iter().cloned().collect(),
+            ..Options::default()
         };
         let world = Arc::new(super::World::up(&file, &options)?);
         let listener = UnixListener::bind(dir.join(SOCKET)).context("the socket for orders")?;

@@ -57,7 +57,7 @@ pub(super) fn up(file: &WorldFile, options: &Options) -> anyhow::Result<World> {
         Err(panic) => std::panic::resume_unwind(panic),
     }
     let world = World {
-        processes: Mutex::new(processes(&plan, &file.topology, &dir, &places)?),
+        processes: Mutex::new(processes(&plan, file, options, &dir, &places)?),
         topology: file.topology.clone(),
         temporary: options.dir.is_none(),
         wan: emulation.start()?,
@@ -185,10 +185,16 @@ pub(super) fn credentials(dir: &Path, node: &str) -> PathBuf {
 /// Every process, none of them started.
 fn processes(
     plan: &Plan,
-    topology: &Topology,
+    file: &WorldFile,
+    options: &Options,
     dir: &Path,
     places: &BTreeMap<String, Place>,
 ) -> anyhow::Result<BTreeMap<String, Process>> {
+    let transceiver = if options.meters {
+        "lab-transceiver"
+    } else {
+        "transceiver"
+    };
     let mut all = BTreeMap::new();
     for (name, node) in &plan.nodes {
         let place = places.get(name).context("every node has its place")?;
@@ -197,13 +203,13 @@ fn processes(
             let own = Process::new(&process, program, arguments, place, log);
             all.insert(process, own);
         };
-        if node.bird.is_some() || speaks(topology, name) {
+        if node.bird.is_some() || speaks(&file.topology, name) {
             add(bird_of(name), BIRD.into(), bird_arguments(dir, name));
         }
         let (file, arguments) = match node.kind {
             Kind::Pop => (program("pop")?, node_arguments(dir, name)),
             Kind::CoreRelay => (program("core-relay")?, node_arguments(dir, name)),
-            Kind::Transceiver => (program("transceiver")?, node_arguments(dir, name)),
+            Kind::Transceiver => (program(transceiver)?, node_arguments(dir, name)),
             Kind::GeoDns => (program("geodns")?, node_arguments(dir, name)),
             Kind::Redis(at) => (REDIS.into(), redis_arguments(at)),
             Kind::Client { .. } | Kind::Isp | Kind::Router => continue,
