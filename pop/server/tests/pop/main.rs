@@ -13,6 +13,7 @@ mod world;
 
 use std::time::{Duration, Instant};
 
+use wire::record::RecordHeader;
 use wire::{Owner, RegionId, TransceiverId};
 use world::{KEYS, OWNER, RTP, World, binding_request, binding_success, ufrag};
 
@@ -359,4 +360,42 @@ fn records_that_are_not_for_this_worker_are_dropped() {
     assert!(client.recv().is_none());
     world.down(0, &good, RTP);
     assert_eq!(world.next_packet(&client).1, RTP);
+}
+
+/// As long as the shortest SRTP.
+const SRTP: &[u8] = &[0x80; 22];
+
+#[test]
+fn media_from_another_port_is_offered_and_passes_once_the_owner_takes_it() {
+    // Ports fall to workers as chance has it: what one knows, the others offer by.
+    let mut world = World::new(40, 3, MTU);
+    let (_client, header) = world.committed(KEYS);
+    let up = |world: &mut World, client: &world::Client, packet: &[u8]| {
+        client.send(packet);
+        let (relay, header, payload) = world.next_record();
+        assert_eq!((header.owner, header.client), (OWNER, client.addr()));
+        assert_eq!(payload, packet);
+        (relay, header)
+    };
+    for _ in 0..6 {
+        let rebound = world.client();
+        let (relay, offered) = up(&mut world, &rebound, SRTP);
+        assert!(offered.offered);
+        let taken = |world: &World| world.metric("firsthop_pop_offers_taken_total", &[]);
+        let before = taken(&world);
+        world.down(relay, &offered, b"");
+        world.until("the answer to be counted", |world| taken(world) > before);
+        let (_, passed) = up(&mut world, &rebound, RTP);
+        assert!(!passed.offered);
+        assert!(rebound.recv().is_none(), "nobody sent it anything");
+    }
+    let offered = RecordHeader {
+        offered: true,
+        ..header
+    };
+    let relay = world.carrier;
+    world.down(relay, &offered, RTP);
+    world.until("no offer comes down", |world| {
+        world.drops("bad_record") == 1
+    });
 }
