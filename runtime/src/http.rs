@@ -1,8 +1,10 @@
 //! HTTP/1.1 of the control plane: a router served to a bounded number of connections, each for a bounded time, in the clear or to
 //! certain nodes over TLS.
 //!
-//! Beyond the number of places, connections wait in the kernel's backlog. A client that sends slowly, or nothing, holds its place
-//! until the head of a request is overdue (also the longest a connection may idle), and no connection outlives its lifetime.
+//! In the clear, connections beyond the number of places wait in the kernel's backlog. Of nodes, only a connection that has shown a
+//! certificate takes a place, so nobody else can take them all; until then it is in the [`Lobby`], and beyond the number it is closed.
+//! A client that sends slowly, or nothing, holds its place until the head of a request is overdue (also the longest a connection may
+//! idle), and no connection outlives its lifetime.
 
 use std::future::Future;
 use std::net::SocketAddr;
@@ -24,6 +26,7 @@ use tower::ServiceExt as _;
 
 use crate::metrics::Counter;
 use crate::peer_tls::Gate;
+use crate::peer_tls::lobby::{Lobby, Visit};
 
 /// What one address serves at most.
 #[derive(Clone, Copy, Debug)]
@@ -58,7 +61,7 @@ const READ_BUFFER_LEN_MAX: usize = 16 * 1024;
 pub struct Nodes {
     /// Gives the gate.
     pub gate: Arc<dyn Fn() -> Arc<Gate> + Send + Sync>,
-    /// Connections turned away.
+    /// Connections turned away: not a node's, or too many.
     pub refused: Counter,
 }
 
@@ -97,23 +100,38 @@ async fn serve_with(
     stop: impl Future<Output = ()> + Send,
 ) {
     let places = Arc::new(Semaphore::new(limits.connections));
+    let lobby = Lobby::default();
     let (tell, stopping) = watch::channel(false);
     let mut stop = std::pin::pin!(stop);
     loop {
-        let (stream, peer, place) = tokio::select! {
+        // Only a closed semaphore refuses, and nobody closes this one.
+        let place = async {
+            match nodes {
+                Some(_) => None,
+                None => Arc::clone(&places).acquire_owned().await.ok(),
+            }
+        };
+        let (place, (stream, peer)) = tokio::select! {
             biased;
             () = &mut stop => break,
-            accepted = accept(&listener, &places) => accepted,
+            accepted = async { (place.await, accept(&listener).await) } => accepted,
         };
+        // Responses are one write each; nothing is gained by waiting for more.
+        let _ = stream.set_nodelay(true);
         let one = Connection {
             router: router.clone(),
             peer,
             limits,
-            nodes: nodes.clone(),
             stop: stopping.clone(),
-            _place: place,
+            place,
         };
-        tokio::spawn(one.serve(stream));
+        match &nodes {
+            None => tokio::spawn(one.http(stream)),
+            Some(nodes) => {
+                let visit = lobby.enter(peer.ip());
+                tokio::spawn(one.node(stream, visit, nodes.clone(), Arc::clone(&places)))
+            }
+        };
     }
     drop((listener, stopping));
     // Nobody listens when no connection is left.
@@ -121,16 +139,11 @@ async fn serve_with(
     let _ = timeout(LAST_RESPONSE, tell.closed()).await;
 }
 
-/// The next connection once there is a place for it.
-async fn accept(
-    listener: &TcpListener,
-    places: &Arc<Semaphore>,
-) -> (TcpStream, SocketAddr, Option<OwnedSemaphorePermit>) {
-    // Only a closed semaphore refuses, and nobody closes this one.
-    let place = Arc::clone(places).acquire_owned().await.ok();
+/// The next connection.
+async fn accept(listener: &TcpListener) -> (TcpStream, SocketAddr) {
     loop {
         match listener.accept().await {
-            Ok((stream, peer)) => return (stream, peer, place),
+            Ok(accepted) => return accepted,
             Err(error) => {
                 tracing::debug!(%error, "accepting a connection");
                 sleep(ACCEPT_PAUSE).await;
@@ -143,21 +156,21 @@ struct Connection {
     router: Router,
     peer: SocketAddr,
     limits: Limits,
-    nodes: Option<Nodes>,
     stop: watch::Receiver<bool>,
-    _place: Option<OwnedSemaphorePermit>,
+    /// Held for as long as it is served.
+    place: Option<OwnedSemaphorePermit>,
 }
 
 impl Connection {
-    async fn serve(self, stream: TcpStream) {
-        // Responses are one write each; nothing is gained by waiting for more.
-        let _ = stream.set_nodelay(true);
-        let Some(nodes) = self.nodes.clone() else {
-            return self.http(stream).await;
-        };
+    /// Of a node, if it shows that it is one.
+    async fn node(mut self, stream: TcpStream, visit: Visit, nodes: Nodes, places: Arc<Semaphore>) {
         let gate = (nodes.gate)();
-        match gate.accept(stream).await {
-            Some(stream) => self.http(stream).await,
+        let shown = visit.during(gate.accept(stream)).await.flatten();
+        match shown.zip(places.try_acquire_owned().ok()) {
+            Some((stream, place)) => {
+                self.place = Some(place);
+                self.http(stream).await;
+            }
             None => nodes.refused.add(1),
         }
     }

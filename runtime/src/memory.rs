@@ -5,6 +5,12 @@
 
 use crate::sys::pages;
 
+/// Has the processor fetch `word`, without waiting for it: for somebody who has other work before reading it.
+#[inline]
+pub fn fetch_ahead(word: &u32) {
+    pages::fetch_ahead(word);
+}
+
 /// Zeros, not touched yet: pages are taken when they are first written.
 #[must_use]
 pub fn zeros(words: usize) -> Vec<u32> {

@@ -4,6 +4,8 @@
 //! dials by node name. The accepting side learns the caller's names from [`is_one_of`]: chaining to the CA is not
 //! enough, any node's certificate chains.
 
+pub mod lobby;
+
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -99,11 +99,11 @@ pub struct Caa {
     pub value: String,
 }
 
-/// Response rate limiting: equal answers to one source prefix (/24, /56).
+/// Response rate limiting: answers about one name to one source prefix (/24, /56).
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct RateLimit {
-    /// Equal answers a second to one prefix; 0: no limit. 0..=100000.
+    /// Answers a second about one name, and errors of one kind, to one prefix; 0: no limit. 0..=100000.
     #[schemars(range(max = 100_000))]
     pub responses_per_s: u32,
     /// Every how many answers over the limit one is sent truncated, so that a real resolver comes back by TCP; 0: none. 0..=10.

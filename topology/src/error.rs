@@ -257,6 +257,9 @@ pub enum Problem {
         /// Its length.
         found: usize,
     },
+    /// A protocol without a name.
+    #[error("a protocol has a name")]
+    NoProtocol,
     /// Not `user@host`.
     #[error("`{text}` is not a mailbox, expected user@host")]
     NotAMailbox {

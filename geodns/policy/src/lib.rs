@@ -38,7 +38,9 @@ pub use measured::{GroupKey, Measured, Median, Report};
 pub use plan::{Plan, PopIx, RegionIx};
 pub use policy::hysteresis::Memory;
 pub use rank::{Class, Ranking, classify, rank};
-pub use rendezvous::{SHARE_PREFIX_V4, SHARE_PREFIX_V6, SLOTS, slot_of, slot_of_v4, slot_of_v6};
+pub use rendezvous::{
+    SHARE_PREFIX_V4, SHARE_PREFIX_V6, SLOTS, share_prefix, slot_of, slot_of_v4, slot_of_v6,
+};
 pub use select::{ANSWERS_MAX, Choice, Regions, select};
 
 /// All that decisions rest on, besides the client: cheap to clone, and to replace in part.

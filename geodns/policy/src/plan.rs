@@ -2,6 +2,8 @@
 //!
 //! It holds no live state and no address of a node.
 
+use std::net::IpAddr;
+
 use topology::{Location, Steering, Topology};
 
 use crate::facts::{Country, Place, PlaceOf};
@@ -48,6 +50,35 @@ pub(crate) struct RegionPlan {
     pub(crate) place: Option<Place>,
     /// PoPs with links to it.
     pub(crate) pops: Box<[PopIx]>,
+    pub(crate) families: Families,
+}
+
+/// Which kinds of address a region's signaling has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Families {
+    v4: bool,
+    v6: bool,
+}
+
+impl Families {
+    fn of(region: &topology::Region) -> Self {
+        let has = |is: fn(&IpAddr) -> bool| {
+            let mut addresses = region.signaling_addresses.iter().map(IpAddr::to_canonical);
+            addresses.any(|address| is(&address))
+        };
+        Self {
+            v4: has(IpAddr::is_ipv4),
+            v6: has(IpAddr::is_ipv6),
+        }
+    }
+
+    /// Takes in those of another region; whether that has any that were missing.
+    pub(crate) fn add(&mut self, other: Self) -> bool {
+        let before = *self;
+        self.v4 |= other.v4;
+        self.v6 |= other.v6;
+        *self != before
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -225,6 +256,7 @@ fn region_plan(
         key: key_of(&region.name),
         place: region.location.as_ref().and_then(place_of),
         pops: linked.map(|(at, _)| PopIx(index(at))).collect(),
+        families: Families::of(region),
     }
 }
 

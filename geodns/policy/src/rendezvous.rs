@@ -6,7 +6,7 @@
 
 use std::net::IpAddr;
 
-use crate::databases::special::canonical;
+use crate::databases::special::{canonical, carried};
 
 /// Groups of clients that choose among equals together.
 pub const SLOTS: u8 = 64;
@@ -21,6 +21,17 @@ pub fn slot_of(address: IpAddr) -> u8 {
     match canonical(address) {
         IpAddr::V4(ip) => slot_of_v4(u32::from(ip)),
         IpAddr::V6(ip) => slot_of_v6(u128::from(ip)),
+    }
+}
+
+/// Bits of `address`, as it was asked, that its slot depends on: an IPv6 address that carries an IPv4 address has the slot of that.
+#[must_use]
+pub fn share_prefix(address: IpAddr) -> u8 {
+    match address {
+        IpAddr::V4(_) => SHARE_PREFIX_V4,
+        IpAddr::V6(v6) => carried(u128::from(v6)).map_or(SHARE_PREFIX_V6, |carried| {
+            carried.bits_before + SHARE_PREFIX_V4
+        }),
     }
 }
 

@@ -9,12 +9,12 @@ use serde::Serialize;
 
 use crate::Snapshot;
 use crate::live::Standing;
-use crate::plan::{PopIx, RegionIx, ResidencyIx};
+use crate::plan::{Families, PopIx, RegionIx, ResidencyIx};
 use crate::policy::{health, load, residency};
 use crate::rank::Ranking;
 use crate::rendezvous::{SLOTS, draw};
 
-/// Regions one answer carries, at most.
+/// Regions one answer carries, at most, beside one for each family of addresses that they lack.
 pub const ANSWERS_MAX: usize = 8;
 
 /// Regions of an answer, best first, at least one.
@@ -89,7 +89,9 @@ pub fn select(ranking: &Ranking, snapshot: &Snapshot) -> Choice {
     }
 }
 
-/// The regions of one slot: those that stand as well as the best, without avoided and standby ones unless there are no others.
+/// The regions of one slot: those that stand as well as the best, without avoided and standby ones unless there are no others. When
+/// none of them has an address of one family, the next in order that has one follows, so that nobody's resolver learns that the
+/// name has no such addresses because the best region has none.
 fn answer(candidates: &[Candidate], slot: u8, snapshot: &Snapshot) -> Regions {
     let ordered = ordered(candidates, u64::from(slot), snapshot);
     let Some(best) = ordered.first() else {
@@ -100,8 +102,25 @@ fn answer(candidates: &[Candidate], slot: u8, snapshot: &Snapshot) -> Regions {
             && (candidate.tier <= Tier::Ordinary || candidate.tier == best.tier)
     });
     let limit = snapshot.plan.answers_max.clamp(1, ANSWERS_MAX);
-    let regions = as_good.map(|candidate| RegionIx(candidate.index));
-    regions.take(limit).collect()
+    let mut chosen: Vec<RegionIx> = as_good
+        .map(|candidate| RegionIx(candidate.index))
+        .take(limit)
+        .collect();
+    let of = |region| {
+        let region = snapshot.plan.region(region);
+        region.map_or_else(Families::default, |region| region.families)
+    };
+    let mut families = Families::default();
+    for region in &chosen {
+        families.add(of(*region));
+    }
+    for candidate in &ordered {
+        let region = RegionIx(candidate.index);
+        if families.add(of(region)) {
+            chosen.push(region);
+        }
+    }
+    chosen.into()
 }
 
 /// Regions that may be chosen, placed by everything but the client's slot.

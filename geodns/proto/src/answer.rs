@@ -98,6 +98,8 @@ pub enum Rcode {
     NotAuth,
     /// EDNS version not known; its upper bits are in the OPT record.
     BadVers,
+    /// The server cookie is wrong (RFC 7873 §8).
+    BadCookie,
 }
 
 impl Rcode {
@@ -113,6 +115,7 @@ impl Rcode {
             Self::Refused => 5,
             Self::NotAuth => 9,
             Self::BadVers => 16,
+            Self::BadCookie => 23,
         }
     }
 }

@@ -72,7 +72,8 @@ impl Content {
                     Some(set) => put(&mut sections.answers, Some(set), signed),
                     None => {
                         let proof = steered.and_then(|steered| steered.nsec.as_ref());
-                        self.put_denial(&mut sections.authority, [proof, None], signed);
+                        let soa = self.zone.steered_soa();
+                        self.put_denial(&mut sections.authority, soa, [proof, None], signed);
                     }
                 }
             }
@@ -89,7 +90,8 @@ impl Content {
             Answer::NoData(_) | Answer::NoName => {
                 let proofs = self.zone.denial(answer, name);
                 let proofs = proofs.map(|id| id.and_then(|id| self.zone.set(id)));
-                self.put_denial(&mut sections.authority, proofs, signed);
+                let soa = self.zone.negative_soa();
+                self.put_denial(&mut sections.authority, soa, proofs, signed);
             }
             Answer::Explain
             | Answer::Chaos(_)
@@ -179,7 +181,8 @@ impl Content {
     fn absent(&self, proofs: [Option<SetId>; 2], signed: bool) -> Records {
         let proofs = proofs.map(|id| id.and_then(|id| self.zone.set(id)));
         let mut sections = Sections::default();
-        self.put_denial(&mut sections.authority, proofs, signed);
+        let soa = self.zone.negative_soa();
+        self.put_denial(&mut sections.authority, soa, proofs, signed);
         let mut first = true;
         sections.write(|_| {
             if std::mem::take(&mut first) {
@@ -193,10 +196,11 @@ impl Content {
     fn put_denial<'a>(
         &'a self,
         section: &mut Vec<Part<'a>>,
+        soa: SetId,
         proofs: [Option<&'a Rrset>; 2],
         signed: bool,
     ) {
-        put(section, self.zone.set(self.zone.negative_soa()), signed);
+        put(section, self.zone.set(soa), signed);
         if signed {
             for proof in proofs {
                 put(section, proof, signed);
@@ -226,6 +230,7 @@ impl Sections<'_> {
             (&self.additional, &mut counts.additional),
         ];
         for (parts, count) in sections {
+            records.additional_len = records.bytes.len();
             for part in parts {
                 let written = match part {
                     Part::Records(set) => set.write(owner(set), &mut records.bytes),
@@ -234,6 +239,7 @@ impl Sections<'_> {
                 *count = count.saturating_add(u8::try_from(written).unwrap_or(u8::MAX));
             }
         }
+        records.additional_len = records.bytes.len() - records.additional_len;
         records
     }
 }

@@ -169,6 +169,10 @@ impl Locate for FirstByte {
         }
     }
 
+    fn first_word(&self, _: IpAddr) -> &u32 {
+        &0
+    }
+
     fn slot(&self, client: IpAddr) -> u8 {
         match client {
             IpAddr::V4(v4) => v4.octets()[1],

@@ -1,4 +1,4 @@
-//! Response rate limiting: how many equal answers a second one source prefix gets.
+//! Response rate limiting: how many answers of one class a second one source prefix gets.
 //!
 //! ```text
 //! (source /24 or /56, class of answer) ──keyed hash──► set of 8 entries of 8 bytes: one cache line
@@ -27,7 +27,7 @@ const BURST_UNITS: u32 = 16_000_000;
 /// Limits of one worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Equal answers a second to one prefix; 0: no limit.
+    /// Answers of one class a second to one prefix; 0: no limit.
     pub responses_per_s: u32,
     /// Every how many answers over the limit one is sent truncated; 0: none.
     pub slip: u8,

@@ -124,14 +124,20 @@ pub struct Rrset {
 }
 
 impl Rrset {
-    /// An unsigned set.
+    /// An unsigned set. What is given twice is in it once (RFC 2181 §5): signatures cover each record once (RFC 4034 §6.3).
     #[must_use]
-    pub const fn new(name: Name, rtype: Type, ttl_s: u32, rdata: Vec<Vec<u8>>) -> Self {
+    pub fn new(name: Name, rtype: Type, ttl_s: u32, rdata: Vec<Vec<u8>>) -> Self {
+        let mut once: Vec<Vec<u8>> = Vec::with_capacity(rdata.len());
+        for record in rdata {
+            if !once.contains(&record) {
+                once.push(record);
+            }
+        }
         Self {
             name,
             rtype,
             ttl_s,
-            rdata,
+            rdata: once,
             signatures: Vec::new(),
         }
     }
@@ -187,10 +193,7 @@ pub(crate) fn address_sets(
             IpAddr::V4(_) => &mut v4,
             IpAddr::V6(_) => &mut v6,
         };
-        let rdata = Rdata::address(address);
-        if !list.contains(&rdata) {
-            list.push(rdata);
-        }
+        list.push(Rdata::address(address));
     }
     let set = |rtype, rdata: Vec<Vec<u8>>| {
         (!rdata.is_empty()).then(|| Rrset::new(name.clone(), rtype, ttl_s, rdata))

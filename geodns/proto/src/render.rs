@@ -134,6 +134,8 @@ pub struct Records {
     pub bytes: Vec<u8>,
     /// Records of each section.
     pub counts: SectionCounts,
+    /// Bytes of the additional section, the last ones: an answer that is too long goes without them first.
+    pub additional_len: usize,
 }
 
 /// Records of each section; OPT is not among them.
@@ -269,6 +271,8 @@ pub(crate) struct Body {
 pub(crate) struct Span {
     pub(crate) start: u32,
     pub(crate) len: u16,
+    /// Of these, bytes of the additional section, which are the last.
+    pub(crate) additional_len: u16,
     pub(crate) counts: SectionCounts,
 }
 
@@ -291,6 +295,7 @@ impl Span {
     pub(crate) const EMPTY: Self = Self {
         start: 0,
         len: 0,
+        additional_len: 0,
         counts: SectionCounts {
             answers: 0,
             authority: 0,
@@ -436,11 +441,14 @@ impl RenderedBuilder {
         if records.bytes.len() > RECORDS_BYTES_MAX {
             return Err(RenderError::TooMany);
         }
-        let len = u16::try_from(records.bytes.len()).map_err(|_| RenderError::TooMany)?;
+        let short = |len| u16::try_from(len).map_err(|_| RenderError::TooMany);
+        let len = short(records.bytes.len())?;
+        let additional_len = short(records.additional_len)?.min(len);
         self.rendered.bytes.extend_from_slice(&records.bytes);
         Ok(Span {
             start,
             len,
+            additional_len,
             counts: records.counts,
         })
     }
@@ -572,7 +580,7 @@ mod tests {
     fn records(fill: u8) -> Records {
         Records {
             bytes: vec![fill; 3],
-            counts: SectionCounts::default(),
+            ..Records::default()
         }
     }
 

@@ -1,7 +1,7 @@
 //! The fast path: from a query in a buffer to its answer in the same buffer.
 //!
 //! ```text
-//! 1 read     every packet of a batch: parse, find the name               touches packets only
+//! 1 read     every packet of a batch: parse, find the name               touches packets only, and says what to fetch ahead
 //! 2 locate   every steered one: the list of its client's network         one cache miss each, all under way at once
 //! 3 answer   every packet: cookie, limit, bytes
 //! ```
@@ -21,7 +21,7 @@ use crate::query::{
     self, Edns, FLAG_RECURSION_DESIRED, HEADER_BYTES, NAME_BYTES_MAX, OPT_BYTES, Query, Unread,
 };
 use crate::rate_limit::{Allowance, Limits, RateLimiter};
-use crate::render::{Body, Kind, NameMatch, Rendered, Slot, Span};
+use crate::render::{Body, Kind, NameMatch, Rendered, SectionCounts, Slot, Span};
 use crate::select::{Locate, Place, Served};
 
 /// The longest answer over UDP: what passes every path unfragmented (RFC 9715 §3).
@@ -74,9 +74,10 @@ enum Step {
     Foreign,
     /// Offset of the zone's name in the question's.
     Absent(Body, u8),
-    Fixed(Body),
-    /// Index of the first answer, and the client.
-    Steered(u32, IpAddr),
+    /// With the index of the name.
+    Fixed(Body, u32),
+    /// Index of the first answer, the client, and the index of the name.
+    Steered(u32, IpAddr, u32),
 }
 
 /// Why there is nothing to write.
@@ -94,6 +95,8 @@ struct Reply {
     zone_at: Option<u8>,
     /// Scope of the client subnet in the answer; `None`: the answer has no options.
     scope: Option<u8>,
+    /// What limits count it under: answers that an asker can swap for one another, by type, DO or the client it names, are one class.
+    class: u32,
 }
 
 /// What answers one worker's queries. See the module head.
@@ -105,9 +108,14 @@ pub struct Responder {
     counts: Counts,
 }
 
-/// Classes of answers that limits distinguish, beside the answers of the zone, which are numbered from 0.
+/// Classes of answers that limits distinguish, beside the names of the zone, which are numbered from 0.
 const CLASS_SLOW: u32 = u32::MAX;
 const CLASS_ERRORS: u32 = u32::MAX - 16;
+
+/// All errors of a kind are one class; so are all missing names, whatever gap they lie in.
+const fn class_of(error: Outcome) -> u32 {
+    CLASS_ERRORS + error as u32
+}
 
 impl Pending {
     /// Before it is read.
@@ -234,7 +242,7 @@ impl Responder {
         let truncate = match standing {
             Standing::Valid => false,
             Standing::None | Standing::Client | Standing::Bad => {
-                match self.limiter.allow(source, reply.class(), now.monotonic_us) {
+                match self.limiter.allow(source, reply.class, now.monotonic_us) {
                     Allowance::Send => false,
                     Allowance::Truncate => true,
                     Allowance::Drop => return self.dropped(DropReason::RateLimited),
@@ -269,8 +277,9 @@ impl Responder {
             records: Span::EMPTY,
             zone_at: None,
             scope: None,
+            class: class_of(outcome),
         };
-        let (body, zone_at, scope) = match pending.step {
+        let (body, zone_at, scope, class) = match pending.step {
             Step::Drop(reason) => return Err(NoReply::Drop(reason)),
             Step::Slow(reason) => return Err(NoReply::Slow(reason)),
             Step::Malformed(..) => return Ok(error(Outcome::FormErr)),
@@ -281,9 +290,9 @@ impl Responder {
                     ..error(Outcome::Refused)
                 });
             }
-            Step::Absent(body, zone_at) => (body, Some(zone_at), 0),
-            Step::Fixed(body) => (body, None, 0),
-            Step::Steered(first, client) => {
+            Step::Absent(body, zone_at) => (body, Some(zone_at), 0, class_of(Outcome::NxDomain)),
+            Step::Fixed(body, name) => (body, None, 0, name),
+            Step::Steered(first, client, name) => {
                 let (answer, scope) =
                     served
                         .selection
@@ -294,7 +303,7 @@ impl Responder {
                 self.counts.basis(basis);
                 // What is answered to a client that wants not to be known holds for all of them (RFC 7871 §7.2.1).
                 let scope = if basis == Basis::OptOut { 0 } else { scope };
-                (body, None, scope)
+                (body, None, scope, name)
             }
         };
         let wants_signed = query.edns.is_some_and(|edns| edns.dnssec_ok);
@@ -314,6 +323,7 @@ impl Responder {
             records,
             zone_at,
             scope: Some(scope),
+            class,
         })
     }
 
@@ -334,10 +344,25 @@ impl Responder {
 }
 
 impl Pending {
+    /// What the second pass reads first, if it reads anything.
+    #[inline]
+    pub fn first_word<'a>(&self, tables: &'a impl Locate) -> Option<&'a u32> {
+        match self.step {
+            Step::Steered(_, client, _) => Some(tables.first_word(client)),
+            Step::Drop(_)
+            | Step::Slow(_)
+            | Step::Malformed(..)
+            | Step::BadVersion
+            | Step::Foreign
+            | Step::Absent(..)
+            | Step::Fixed(..) => None,
+        }
+    }
+
     /// Second pass.
     #[inline]
     pub fn locate(&mut self, tables: &impl Locate) {
-        if let Step::Steered(_, client) = self.step {
+        if let Step::Steered(_, client, _) = self.step {
             self.place = match client {
                 IpAddr::V4(v4) => tables.locate_v4(v4.to_bits()),
                 IpAddr::V6(v6) => tables.locate_v6(v6.to_bits()),
@@ -347,17 +372,6 @@ impl Pending {
 }
 
 impl Reply {
-    /// The class that limits count it under: each answer of the zone on its own, and each kind of error.
-    const fn class(&self) -> u32 {
-        match self.outcome {
-            Outcome::NoError | Outcome::NoData => self.records.start,
-            // All missing names are one class, whatever gap they lie in.
-            Outcome::NxDomain | Outcome::FormErr | Outcome::Refused | Outcome::BadVers => {
-                CLASS_ERRORS + self.outcome as u32
-            }
-        }
-    }
-
     /// Lower and upper part of the response code (RFC 6891 §6.1.3).
     const fn code(&self) -> (u8, u8) {
         match self.outcome {
@@ -387,8 +401,8 @@ fn find(rendered: &Rendered, packet: &[u8], query: &Query, source: IpAddr) -> St
     let name = lower_case(name, usize::from(query.name_len), &mut lower);
     match rendered.find(name) {
         NameMatch::Known(index) => match rendered.slot(index, Kind::of(query.qtype)) {
-            Some(Slot::Fixed(body)) => Step::Fixed(body),
-            Some(Slot::Steered(first)) => Step::Steered(first, client(query.edns, source)),
+            Some(Slot::Fixed(body)) => Step::Fixed(body, index),
+            Some(Slot::Steered(first)) => Step::Steered(first, client(query.edns, source), index),
             Some(Slot::Slow) | None => Step::Slow(SlowReason::Name),
         },
         NameMatch::Absent { zone_at } => match rendered.absent() {
@@ -453,17 +467,16 @@ fn write(
         | Step::BadVersion
         | Step::Foreign
         | Step::Absent(..)
-        | Step::Fixed(_)
+        | Step::Fixed(..)
         | Step::Steered(..) => (query.question_end(), query.edns.is_some()),
     };
     let tail = Tail::new(query, reply, options, opt);
     let max = answer_len_max(query.edns).min(buffer.len());
-    let cut = truncate || question_end + records.len() + tail.len > max;
-    let (records, counts) = if cut {
-        (&[][..], Span::EMPTY.counts)
-    } else {
-        (records, reply.records.counts)
-    };
+    let room = max.checked_sub(question_end + tail.len);
+    let fitting = room.filter(|_| !truncate);
+    let fitting = fitting.and_then(|room| fitting_in(room, records, reply.records));
+    let cut = fitting.is_none();
+    let (records, counts) = fitting.unwrap_or((&[], Span::EMPTY.counts));
     let (header, rest) = buffer.split_first_chunk_mut::<HEADER_BYTES>()?;
     let [_, _, high, low, fields @ ..] = header;
     let echoed = *high & FLAG_RECURSION_DESIRED;
@@ -495,6 +508,22 @@ fn write(
         tail.write(rest, reply)?;
     }
     Some((question_end + records.len() + tail.len, cut))
+}
+
+/// All records, or all but the additional ones, which nobody misses (RFC 2181 §9). `None`: the answer has to be truncated.
+fn fitting_in(room: usize, records: &[u8], span: Span) -> Option<(&[u8], SectionCounts)> {
+    if records.len() <= room {
+        return Some((records, span.counts));
+    }
+    let without = records
+        .len()
+        .checked_sub(span.additional_len.into())
+        .filter(|len| *len <= room && span.additional_len > 0)?;
+    let counts = SectionCounts {
+        additional: 0,
+        ..span.counts
+    };
+    Some((records.get(..without)?, counts))
 }
 
 const FLAG_RESPONSE: u8 = 0x80;

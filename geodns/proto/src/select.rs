@@ -9,14 +9,12 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use geodns_policy::compile::{Located, Tables};
-use geodns_policy::{SHARE_PREFIX_V4, SHARE_PREFIX_V6, slot_of};
+use geodns_policy::{share_prefix, slot_of};
 
 use crate::render::{AnswerId, Rendered};
 
 /// Slots equals share a list's clients by.
 pub const SLOTS: usize = geodns_policy::SLOTS as usize;
-/// Bits of an IPv6 address in front of the IPv4 address that is mapped into it.
-const MAPPED_BITS: u8 = 96;
 
 /// What is known of a client's network.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -33,7 +31,9 @@ pub trait Locate {
     fn locate_v4(&self, address: u32) -> Place;
     /// Of an IPv6 address.
     fn locate_v6(&self, address: u128) -> Place;
-    /// Which of the [`SLOTS`] a client has, by the first [`SHARE_PREFIX_V4`] or [`SHARE_PREFIX_V6`] bits of its address alone.
+    /// The word that looking up this address reads first: whoever looks up many fetches it ahead.
+    fn first_word(&self, address: IpAddr) -> &u32;
+    /// Which of the [`SLOTS`] a client has, by the first [`share_prefix`] bits of its address alone.
     fn slot(&self, client: IpAddr) -> u8;
 }
 
@@ -46,6 +46,14 @@ impl Locate for Tables {
     #[inline]
     fn locate_v6(&self, address: u128) -> Place {
         self.lookup_v6(address).into()
+    }
+
+    #[inline]
+    fn first_word(&self, address: IpAddr) -> &u32 {
+        match address {
+            IpAddr::V4(v4) => self.word_v4(v4.to_bits()),
+            IpAddr::V6(v6) => self.word_v6(v6.to_bits()),
+        }
     }
 
     fn slot(&self, client: IpAddr) -> u8 {
@@ -132,15 +140,6 @@ impl Selection {
     }
 }
 
-/// Bits of a client's address that its slot depends on. That of a mapped IPv4 address depends on the bits of the IPv4 address.
-fn share_prefix(client: IpAddr) -> u8 {
-    match client {
-        IpAddr::V4(_) => SHARE_PREFIX_V4,
-        IpAddr::V6(v6) if v6.to_ipv4_mapped().is_some() => MAPPED_BITS + SHARE_PREFIX_V4,
-        IpAddr::V6(_) => SHARE_PREFIX_V6,
-    }
-}
-
 /// All a question is answered from. Exchanged as a whole.
 #[derive(Debug)]
 pub struct Served<L> {
@@ -175,6 +174,9 @@ mod tests {
         fn locate_v6(&self, _: u128) -> Place {
             Place::default()
         }
+        fn first_word(&self, _: IpAddr) -> &u32 {
+            &0
+        }
         fn slot(&self, client: IpAddr) -> u8 {
             if client.is_ipv4() { 3 } else { 200 }
         }
@@ -190,12 +192,19 @@ mod tests {
         assert_eq!(selection.lists(), 3);
         let ip = |text: &str| text.parse().unwrap();
         let (v4, v6, mapped) = (ip("192.0.2.1"), ip("2001:db8::1"), ip("::ffff:192.0.2.1"));
+        // The slot is that of the IPv4 address inside.
+        let (nat64, teredo) = (ip("64:ff9b::192.0.2.1"), ip("2001:0:1::3fff:fdfe"));
+        let six_to_four = ip("2002:c000:201::1");
         let cases = [
             (0, 8, v4, (AnswerId(5), 8)),
             (1, 8, v4, (AnswerId(3), 20)),
             (1, 24, v4, (AnswerId(3), 24)),
             (1, 24, v6, (AnswerId(8), 40)),
             (1, 110, mapped, (AnswerId(8), 116)),
+            (1, 96, nat64, (AnswerId(8), 116)),
+            (1, 40, teredo, (AnswerId(8), 116)),
+            (1, 24, six_to_four, (AnswerId(8), 36)),
+            (1, 48, six_to_four, (AnswerId(8), 48)),
             (2, 8, v4, (AnswerId(9), 8)),
             (3, 8, v4, (AnswerId(0), 0)),
         ];

@@ -5,13 +5,13 @@
 //! ZONE                         SOA, NS, A, AAAA, TXT, CAA
 //! NAMESERVER inside the zone   A, AAAA
 //! SIGNALING.ZONE               A, AAAA, HTTPS of the selection for the client: see `steered`
-//! _explain.SIGNALING.ZONE      TXT, for those who may ask
+//! _explain.SIGNALING.ZONE      TXT, for those who may ask; NS: a zone of its own, which is not signed
 //! REGION.SIGNALING.ZONE        A, AAAA, HTTPS
 //! POP.INGRESS.ZONE             A, AAAA
 //! names between these          exist, have nothing (RFC 8020)
 //! ```
 //!
-//! There is no wildcard, alias or delegation, so every answer is one lookup. It reads no message and writes none, and does
+//! There is no wildcard, alias or delegation to others, so every answer is one lookup. It reads no message and writes none, and does
 //! not decide which regions a client gets.
 
 use std::net::IpAddr;
@@ -45,6 +45,8 @@ pub struct Zone {
     sets: Vec<Rrset>,
     /// The SOA as it stands in negative answers.
     negative_soa: SetId,
+    /// The same where the absence is the client's alone.
+    steered_soa: SetId,
     /// Addresses of name servers inside the zone.
     glue: Vec<SetId>,
     /// Empty when the zone is not signed.
@@ -150,6 +152,12 @@ impl Zone {
         self.negative_soa
     }
 
+    /// The same for a type that the selection for one client lacks: that counts no longer than a selection does.
+    #[must_use]
+    pub const fn steered_soa(&self) -> SetId {
+        self.steered_soa
+    }
+
     /// The zone's own name.
     #[must_use]
     pub const fn apex(&self) -> &Name {
@@ -204,7 +212,11 @@ impl Zone {
     }
 
     fn signatures(&self, id: NodeId, signed: Signed) -> Answer {
-        if self.is_signed() {
+        let is_signed = match signed {
+            Signed::Set(set) => self.set(set).is_some_and(|set| !set.signatures.is_empty()),
+            Signed::Steered => self.is_signed(),
+        };
+        if is_signed {
             Answer::Signatures(signed)
         } else {
             Answer::NoData(id)

@@ -89,7 +89,7 @@ pub fn start_with(context: NodeContext, geo_db: &[PathBuf]) -> anyhow::Result<Ru
     Ok(Running::new(threads, move || {
         context.shutdown.stop();
         drop(publication);
-        drop(slow);
+        slow.finish();
         drop(server);
     }))
 }
@@ -116,7 +116,14 @@ fn serve_slow(
     let answerer = Answerer::new(Arc::clone(&kept.slow), &context.name, Arc::new(explain));
     let tls = Arc::clone(&kept.tls);
     let limits = slow::Limits::default();
-    listeners.serve(Arc::new(answerer), queue, tls, limits, &context.metrics)
+    listeners.serve(
+        Arc::new(answerer),
+        queue,
+        tls,
+        limits,
+        &context.metrics,
+        context.shutdown.clone(),
+    )
 }
 
 /// The workers. The keeper ends when the node has stopped, which is when they have ended.

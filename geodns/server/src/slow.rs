@@ -8,10 +8,11 @@
 //! ```
 //!
 //! It runs on a thread of its own, so that no flood of odd queries slows steering or the admin address. Connections are bounded in
-//! number, per source, in time and in bytes; each end is counted by reason.
+//! number, per source, in time and in bytes; each end is counted by reason. A node that stops answers what it was asked, then closes.
 
 mod answer;
 mod doh;
+pub mod fuzz;
 mod message;
 mod metrics;
 mod odd;
@@ -19,6 +20,7 @@ mod places;
 mod stream;
 mod tls;
 
+use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,7 +31,9 @@ use geodns_proto::select::Locate;
 use runtime::clock;
 use runtime::control::Control;
 use runtime::metrics::Registry;
+use runtime::node::{Shutdown, State};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
@@ -46,6 +50,8 @@ pub use tls::Tls;
 const BACKLOG: u32 = 1_024;
 /// Pause after `accept` failed, for instance for want of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// Questions under way when the node stops may take as long.
+const LAST_ANSWERS: Duration = Duration::from_secs(3);
 /// Queries over UDP after which connections have their turn.
 const UDP_TURN: usize = 16;
 
@@ -55,10 +61,15 @@ pub struct Listeners {
     list: Vec<(TcpListener, Transport)>,
 }
 
-/// The slow path while it runs; ends when this is dropped.
+/// The slow path while it runs; cut off when this is dropped.
 pub struct Running {
-    _control: Control,
+    control: Control,
+    /// Ends when every task has ended.
+    alive: mpsc::Receiver<Infallible>,
 }
+
+/// What every task of the slow path holds while it lives.
+type Alive = mpsc::Sender<Infallible>;
 
 /// How long connections may take for what they do.
 #[derive(Clone, Copy, Debug)]
@@ -71,7 +82,7 @@ pub struct Limits {
     pub write: Duration,
     /// Between queries.
     pub idle: Duration,
-    /// Between queries, when more than half the places are taken.
+    /// Between queries, when more than half the places are taken, or the node drains.
     pub idle_short: Duration,
 }
 
@@ -90,6 +101,7 @@ impl Default for Limits {
 /// What all connections share.
 struct Shared<L> {
     limits: Limits,
+    shutdown: Shutdown,
     answerer: Arc<Answerer<L>>,
     tls: Arc<ArcSwap<Tls>>,
     places: Places,
@@ -137,29 +149,45 @@ impl Listeners {
         tls: Arc<ArcSwap<Tls>>,
         limits: Limits,
         registry: &Registry,
+        shutdown: Shutdown,
     ) -> Running {
         let places = Places::default();
         let shared = Arc::new(Shared {
             limits,
+            shutdown,
             answerer,
             tls,
             metrics: Metrics::new(registry, &places),
             places,
         });
-        self.control.spawn(udp(Arc::clone(&shared), queue));
+        let (tell, alive) = mpsc::channel(1);
+        let queries = udp(Arc::clone(&shared), queue, tell.clone());
+        self.control.spawn(queries);
         for (listener, transport) in self.list {
-            let shared = Arc::clone(&shared);
-            self.control.spawn(accept(shared, listener, transport));
+            let task = accept(Arc::clone(&shared), listener, transport, tell.clone());
+            self.control.spawn(task);
         }
         Running {
-            _control: self.control,
+            control: self.control,
+            alive,
+        }
+    }
+}
+
+impl Running {
+    /// Once the node has stopped: lets what was asked be answered, for [`LAST_ANSWERS`] at most, then ends.
+    pub fn finish(mut self) {
+        let ended = async { timeout(LAST_ANSWERS, self.alive.recv()).await };
+        if self.control.block_on(ended).is_err() {
+            tracing::debug!("connections that did not take their last answers are cut");
         }
     }
 }
 
 impl<L> Shared<L> {
-    fn idle(&self) -> Duration {
-        if self.places.are_short() {
+    fn idle(&self, transport: Transport) -> Duration {
+        let ends = self.shutdown.state() != State::Running;
+        if ends || self.places.are_short(transport) {
             self.limits.idle_short
         } else {
             self.limits.idle
@@ -178,10 +206,15 @@ fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
     socket.listen(BACKLOG)
 }
 
-async fn udp<L: Locate>(shared: Arc<Shared<L>>, queue: SlowQueue) {
+/// Until the node has stopped and nothing is in the queue.
+async fn udp<L: Locate>(shared: Arc<Shared<L>>, queue: SlowQueue, _alive: Alive) {
     loop {
         for _ in 0..UDP_TURN {
-            let query = queue.next().await;
+            let query = tokio::select! {
+                biased;
+                query = queue.next() => query,
+                () = shared.shutdown.stopped() => return,
+            };
             let (bytes, source) = (query.bytes(), query.source);
             let answer = shared
                 .answerer
@@ -199,9 +232,15 @@ async fn accept<L: Locate + Send + Sync + 'static>(
     shared: Arc<Shared<L>>,
     listener: TcpListener,
     transport: Transport,
+    alive: Alive,
 ) {
     loop {
-        let (stream, source) = match listener.accept().await {
+        let accepted = tokio::select! {
+            biased;
+            accepted = listener.accept() => accepted,
+            () = shared.shutdown.stopped() => return,
+        };
+        let (stream, source) = match accepted {
             Ok(accepted) => accepted,
             Err(error) => {
                 tracing::debug!(%error, "accepting a connection");
@@ -210,13 +249,13 @@ async fn accept<L: Locate + Send + Sync + 'static>(
                 continue;
             }
         };
-        match shared.places.take(source.ip()) {
+        match shared.places.take(transport, source.ip()) {
             Ok(place) => {
-                let shared = Arc::clone(&shared);
+                let (shared, alive) = (Arc::clone(&shared), alive.clone());
                 tokio::spawn(async move {
                     let end = connection(&shared, stream, source, transport).await;
                     shared.metrics.ended(end);
-                    drop(place);
+                    drop((place, alive));
                 });
             }
             Err(full) => shared.metrics.ended(full.into()),

@@ -8,7 +8,7 @@ use arc_swap::{ArcSwap, Guard};
 use geodns_policy::compile::{Figures, Tables};
 use geodns_policy::databases::Databases;
 use geodns_policy::{
-    Client, Decision, Measured, Request, SHARE_PREFIX_V4, SHARE_PREFIX_V6, Snapshot, decide,
+    Client, Decision, Measured, Request, Snapshot, decide, share_prefix,
 };
 use geodns_proto::Content;
 use geodns_proto::select::{Locate, Place, Selection};
@@ -46,24 +46,23 @@ pub struct Map {
 }
 
 impl Locate for Map {
+    #[inline]
     fn locate_v4(&self, address: u32) -> Place {
-        let located = self.tables.lookup_v4(address);
-        Place {
-            list: located.list.0,
-            scope: located.scope,
-        }
+        self.tables.locate_v4(address)
     }
 
+    #[inline]
     fn locate_v6(&self, address: u128) -> Place {
-        let located = self.tables.lookup_v6(address);
-        Place {
-            list: located.list.0,
-            scope: located.scope,
-        }
+        self.tables.locate_v6(address)
+    }
+
+    #[inline]
+    fn first_word(&self, address: IpAddr) -> &u32 {
+        self.tables.first_word(address)
     }
 
     fn slot(&self, client: IpAddr) -> u8 {
-        geodns_policy::slot_of(client)
+        self.tables.slot(client)
     }
 }
 
@@ -102,11 +101,11 @@ impl Grounds<'_> {
     #[must_use]
     pub fn scope(&self, address: IpAddr, shared: bool) -> u8 {
         let scope = self.tables.lookup(address).scope;
-        let share = match address {
-            IpAddr::V4(_) => SHARE_PREFIX_V4,
-            IpAddr::V6(_) => SHARE_PREFIX_V6,
-        };
-        if shared { scope.max(share) } else { scope }
+        if shared {
+            scope.max(share_prefix(address))
+        } else {
+            scope
+        }
     }
 }
 

@@ -108,6 +108,14 @@ fn compare(query: &[u8], fast: &[u8], slow: &[u8], whole: &[u8]) -> usize {
             message.take_all_sections().for_each(drop);
         }
     }
+    let shortened_once = a.additionals.is_empty() != b.additionals.is_empty();
+    if shortened_once {
+        let longer = fast.len().max(slow.len());
+        assert!(longer + 256 > 512, "{longer}");
+        for message in [&mut a, &mut b] {
+            message.additionals.clear();
+        }
+    }
     assert_eq!(a.metadata, b.metadata);
     assert_eq!(
         question(fast, &a),

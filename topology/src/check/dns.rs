@@ -84,7 +84,13 @@ fn texts(dns: &Dns, findings: &mut Findings) {
         character_string(&format!("dns.txt[{i}]"), text, findings);
     }
     for (i, protocol) in dns.alpn.iter().enumerate() {
-        character_string(&format!("dns.alpn[{i}]"), protocol, findings);
+        let field = format!("dns.alpn[{i}]");
+        // RFC 7301 §3.1: empty names are none, and a client refuses the whole record (RFC 9460 §7.1.1).
+        if protocol.is_empty() {
+            findings.add(field, Problem::NoProtocol);
+        } else {
+            character_string(&field, protocol, findings);
+        }
     }
     for (i, Caa { tag, value, .. }) in dns.caa.iter().enumerate() {
         character_string(&format!("dns.caa[{i}].value"), value, findings);

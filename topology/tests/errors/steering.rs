@@ -69,6 +69,11 @@ pub(super) const CASES: &[Case] = &[
         "62: dns.caa[0].tag: `is sue` is not a CAA tag: 1..=15 letters and digits",
     ),
     (
+        "zone: rtc.example",
+        "zone: rtc.example\n  alpn: [h2, '']",
+        "62: dns.alpn[1]: a protocol has a name",
+    ),
+    (
         "dns@rtc.example",
         "dns.rtc.example",
         "62: dns.hostmaster: `dns.rtc.example` is not a mailbox, expected user@host",

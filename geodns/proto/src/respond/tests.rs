@@ -343,6 +343,28 @@ fn answers_longer_than_the_asker_takes_are_truncated() {
 }
 
 #[test]
+fn addresses_of_name_servers_are_left_out_before_an_answer_is_truncated() {
+    let served = signed();
+    let servers = |payload| {
+        ask("rtc.example.com", 2).with(|opt| {
+            opt.payload = payload;
+            opt.dnssec_ok = true;
+        })
+    };
+    let (whole, message) = answered(&served, &servers(1232));
+    assert_eq!(
+        message.additionals.len(),
+        6,
+        "three sets and their signatures"
+    );
+    let exact = u16::try_from(whole.len()).unwrap();
+    let (short, message) = answered(&served, &servers(exact - 1));
+    assert!(!message.metadata.truncation);
+    assert_eq!((message.answers.len(), message.additionals.len()), (3, 0));
+    assert!(message.edns.is_some() && short.len() < whole.len());
+}
+
+#[test]
 fn signatures_come_to_those_who_want_them() {
     let served = signed();
     let count = |message: &Message, rtype| {

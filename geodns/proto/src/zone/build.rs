@@ -62,11 +62,6 @@ impl Draft {
     fn apex(&mut self, dns: &Dns, apex: &Name) -> Result<(), ZoneError> {
         let ttl_s = dns.static_ttl_s;
         let [a, aaaa] = address_sets(apex, ttl_s, dns.apex.iter().copied());
-        let servers = dns
-            .nameservers
-            .iter()
-            .map(|server| name(&server.name).map(|name| Rdata::ns(&name)))
-            .collect::<Result<_, _>>()?;
         let list = |rtype, rdata: Vec<Vec<u8>>| {
             (!rdata.is_empty()).then(|| Rrset::new(apex.clone(), rtype, ttl_s, rdata))
         };
@@ -76,7 +71,7 @@ impl Draft {
             a,
             aaaa,
             Some(soa(dns, apex, ttl_s)?),
-            list(Type::NS, servers),
+            list(Type::NS, servers(dns)?),
             list(Type::TXT, txt),
             list(Type::CAA, caa),
         ];
@@ -104,7 +99,12 @@ impl Draft {
         }
         self.special(&service.name, Kind::Steered)?;
         if !dns.explain_from.is_empty() {
-            self.special(&below(&service.name, EXPLAIN)?, Kind::Explain)?;
+            let name = below(&service.name, EXPLAIN)?;
+            self.special(&name, Kind::Explain)?;
+            // Explanations cannot be signed before they are asked for. A cut says so to whoever validates (RFC 4035 §5.2): a zone of
+            // its own, at the same name servers, without a DS.
+            let servers = Rrset::new(name.clone(), Type::NS, dns.static_ttl_s, servers(dns)?);
+            self.add(&name, Kind::Explain, [Some(servers)])?;
         }
         Ok(())
     }
@@ -199,12 +199,15 @@ impl Draft {
         }
         let negative = soa(dns, &apex, dns.negative_ttl_s.min(dns.static_ttl_s))?;
         let negative_soa = push(&mut sets, negative)?;
+        let steered = soa(dns, &apex, dns.negative_ttl_s.min(dns.ttl_s))?;
+        let steered_soa = push(&mut sets, steered)?;
         let mut zone = Zone {
             apex,
             nodes,
             index,
             sets,
             negative_soa,
+            steered_soa,
             glue: Vec::new(),
             chain: Chain::default(),
             service,
@@ -213,6 +216,11 @@ impl Draft {
         zone.glue = glue(&zone, dns)?;
         Ok(zone)
     }
+}
+
+fn servers(dns: &Dns) -> Result<Vec<Vec<u8>>, ZoneError> {
+    let names = dns.nameservers.iter().map(|server| name(&server.name));
+    names.map(|name| Ok(Rdata::ns(&name?))).collect()
 }
 
 fn push(sets: &mut Vec<Rrset>, set: Rrset) -> Result<SetId, ZoneError> {

@@ -48,8 +48,13 @@ impl Zone {
     pub fn sign(mut self, signer: &Signer<'_>) -> Result<Self, DenialError> {
         self.add_keys(signer)?;
         self.add_chain()?;
+        let explain = self.nodes.iter().find(|node| node.kind == Kind::Explain);
+        let explain = explain.map(|node| node.name.clone());
         for set in &mut self.sets {
-            signer.sign(set)?;
+            // Name servers of a cut are the other zone's to sign (RFC 4035 §2.2).
+            if set.rtype != Type::NS || Some(&set.name) != explain.as_ref() {
+                signer.sign(set)?;
+            }
         }
         Ok(self)
     }
@@ -215,7 +220,8 @@ impl Zone {
                 sets.map(|set| set.rtype).collect()
             }
             Kind::Steered => self.service.types(),
-            Kind::Explain => vec![Type::TXT],
+            // A cut without a DS: what is below is not signed.
+            Kind::Explain => vec![Type::NS],
         }
     }
 

@@ -50,27 +50,29 @@ pub(super) struct RegionService {
 }
 
 impl Zone {
-    /// What of a ranking of regions (positions in the topology, best first) an answer carries: the first
-    /// `dns.answers_max` that have addresses. Rankings with equal ones have equal answers.
+    /// What of a ranking of regions (positions in the topology, best first) an answer carries: the first `dns.answers_max` that
+    /// have addresses, then the first with a family of addresses that those lack. Rankings with equal ones have equal answers.
     #[must_use]
     pub fn answered(&self, ranking: impl IntoIterator<Item = u16>) -> Vec<u16> {
+        let most = usize::from(self.service.answers_max);
         let mut regions = Vec::new();
+        let mut families = Families::default();
         for region in ranking {
-            if regions.len() == usize::from(self.service.answers_max) {
-                break;
-            }
-            let has_addresses = self
-                .service
-                .region(region)
-                .is_some_and(|service| !service.addresses.is_empty());
-            if has_addresses && !regions.contains(&region) {
+            let Some(service) = self.service.region(region) else {
+                continue;
+            };
+            let adds = families.lacks_one_of(&service.addresses);
+            let has_place = regions.len() < most && !service.addresses.is_empty();
+            if (has_place || adds) && !regions.contains(&region) {
+                families.add(&service.addresses);
                 regions.push(region);
             }
         }
         regions
     }
 
-    /// The records of the steered name for a ranking, cut as [`Zone::answered`] does; unsigned.
+    /// The records of the steered name for a ranking, cut as [`Zone::answered`] does; unsigned. Beyond `dns.answers_max`, a region
+    /// gives addresses of the family that is missing alone.
     #[must_use]
     pub fn steered(&self, ranking: impl IntoIterator<Item = u16>) -> Steered {
         let answered = self.answered(ranking);
@@ -79,15 +81,49 @@ impl Zone {
             .filter_map(|region| self.service.region(*region))
             .collect();
         let service = &self.service;
-        let addresses = regions
-            .iter()
-            .flat_map(|region| region.addresses.iter().copied());
+        let most = usize::from(service.answers_max);
+        let mut families = Families::default();
+        let mut addresses = Vec::new();
+        for (at, region) in regions.iter().enumerate() {
+            let missing = |address: &&IpAddr| at < most || families.lacks(address);
+            addresses.extend(region.addresses.iter().filter(missing).copied());
+            families.add(&region.addresses);
+        }
         let [a, aaaa] = address_sets(&service.name, service.ttl_s, addresses);
         Steered {
             a,
             aaaa,
             https: service.https(&regions),
             nsec: None,
+        }
+    }
+}
+
+/// Which families of addresses there are.
+#[derive(Clone, Copy, Default)]
+struct Families {
+    v4: bool,
+    v6: bool,
+}
+
+impl Families {
+    fn lacks(self, address: &IpAddr) -> bool {
+        match address.to_canonical() {
+            IpAddr::V4(_) => !self.v4,
+            IpAddr::V6(_) => !self.v6,
+        }
+    }
+
+    fn lacks_one_of(self, addresses: &[IpAddr]) -> bool {
+        addresses.iter().any(|address| self.lacks(address))
+    }
+
+    fn add(&mut self, addresses: &[IpAddr]) {
+        for address in addresses {
+            match address.to_canonical() {
+                IpAddr::V4(_) => self.v4 = true,
+                IpAddr::V6(_) => self.v6 = true,
+            }
         }
     }
 }

@@ -99,6 +99,11 @@ const TABLE: &[(&str, Type, &str)] = &[
     ("mars.signaling.rtc.example.com", Type::A, "NoName"),
     ("_explain.signaling.rtc.example.com", Type::TXT, "Refused"),
     ("_explain.signaling.rtc.example.com", Type::A, "NoData"),
+    (
+        "_explain.signaling.rtc.example.com",
+        Type::NS,
+        "_explain.signaling.rtc.example.com. TYPE2 x2 ttl 3600",
+    ),
     ("ingress.rtc.example.com", Type::A, "NoData"),
     ("ingress.rtc.example.com", Type::ANY, "NoData"),
     (
@@ -238,6 +243,8 @@ fn absence_counts_as_long_as_the_topology_says() {
     let soa = zone.set(zone.negative_soa()).unwrap();
     assert_eq!((soa.rtype, soa.ttl_s), (Type::SOA, 300));
     assert!(soa.rdata[0].ends_with(&300_u32.to_be_bytes()));
+    let steered = zone.set(zone.steered_soa()).unwrap();
+    assert_eq!((steered.rtype, steered.ttl_s), (Type::SOA, 60));
     let mailbox = b"\x0ahostmaster\x07example\x03com\x00";
     assert!(soa.rdata[0].windows(mailbox.len()).any(|at| at == mailbox));
 }
@@ -284,6 +291,57 @@ fn the_selection_decides_the_records_of_the_steered_name() {
     assert_eq!(https[2][..2], [0, 3]);
     assert_eq!(zone.steered([0]).aaaa, None);
     assert_eq!(zone.steered([2, 99]).first(), None);
+}
+
+#[test]
+fn a_family_the_best_regions_lack_comes_from_the_next_that_has_it() {
+    let mut topology = sample();
+    let family = |region: usize, is: fn(&IpAddr) -> bool| {
+        let mut addresses = sample().regions[region].signaling_addresses.clone();
+        addresses.retain(is);
+        addresses
+    };
+    topology.regions[0].signaling_addresses = family(0, IpAddr::is_ipv6);
+    topology.regions[1].signaling_addresses = family(1, IpAddr::is_ipv6);
+    let zone = Zone::new(&topology).unwrap();
+    let last = |set: &Option<Rrset>| -> Vec<u8> {
+        let last = |rdata: &Vec<u8>| rdata.last().copied().unwrap();
+        set.iter()
+            .flat_map(|set| set.rdata.iter().map(last))
+            .collect()
+    };
+    // IPv6 of the best, IPv4 of the first that has it, and none of its IPv6.
+    assert_eq!(zone.answered([0, 1, 2, 3]), [0, 2]);
+    let steered = zone.steered([0, 1, 2, 3]);
+    assert_eq!(
+        (last(&steered.a), last(&steered.aaaa)),
+        (vec![133], vec![0x31])
+    );
+    // Each way in has its own address and port.
+    let https = steered.https.as_ref().unwrap();
+    let targets = https.rdata.iter().map(|rdata| rdata[3..5].to_vec());
+    assert_eq!(targets.collect::<Vec<_>>(), [b"eu", b"us"]);
+    assert_eq!(zone.steered(zone.answered([0, 1, 2, 3])), steered);
+    // Where one has both, nobody else is needed; where nobody has it, there is none.
+    assert_eq!(zone.answered([2, 0, 1, 3]), [2]);
+    assert_eq!(zone.answered([0, 1]), [0]);
+    assert_eq!(zone.steered([0, 1]).a, None);
+}
+
+#[test]
+fn what_is_given_twice_is_in_the_zone_once() {
+    let mut topology = sample();
+    let dns = topology.dns.as_mut().unwrap();
+    dns.txt = vec!["a".to_owned(), "b".to_owned(), "a".to_owned()];
+    dns.caa.push(dns.caa[0].clone());
+    let mut again = dns.nameservers[0].clone();
+    again.name.make_ascii_uppercase();
+    dns.nameservers.push(again);
+    let zone = Zone::new(&topology).unwrap();
+    for (rtype, records) in [(Type::TXT, 2), (Type::CAA, 1), (Type::NS, 2)] {
+        let expected = format!("rtc.example.com. {rtype:?} x{records} ttl 3600");
+        assert_eq!(said(&zone, "rtc.example.com", rtype), expected);
+    }
 }
 
 #[test]
@@ -397,7 +455,8 @@ mod signed {
         let zone = signed(&sample(), &keys);
         let mut next = BTreeMap::new();
         for (_, set) in zone.sets() {
-            assert!(verifies(set, &keys, zone.apex()), "{set:?}");
+            let is_cut = set.rtype == Type::NS && set.name != *zone.apex();
+            assert_ne!(verifies(set, &keys, zone.apex()), is_cut, "{set:?}");
             if set.rtype == Type::NSEC {
                 let text = nsec(set);
                 let mut words = text.split(' ').map(str::to_owned);
@@ -423,7 +482,7 @@ mod signed {
         let signaling =
             "signaling.rtc.example.com. _explain.signaling.rtc.example.com. [1, 28, 46, 47, 65]";
         let explain =
-            "_explain.signaling.rtc.example.com. ap.signaling.rtc.example.com. [16, 46, 47]";
+            "_explain.signaling.rtc.example.com. ap.signaling.rtc.example.com. [2, 46, 47]";
         let eu =
             "eu.signaling.rtc.example.com. us-east.signaling.rtc.example.com. [1, 28, 46, 47, 65]";
         let last = "us-west.signaling.rtc.example.com. rtc.example.com. [1, 28, 46, 47, 65]";
@@ -433,7 +492,8 @@ mod signed {
             ("rtc.example.com", Type::SOA, &[]),
             ("ns2.rtc.example.com", Type::AAAA, &[end]),
             ("signaling.rtc.example.com", Type::TXT, &[signaling]),
-            ("_explain.signaling.rtc.example.com", Type::A, &[explain]),
+            // A cut without a DS: that what is said there is not signed is proven.
+            ("_explain.signaling.rtc.example.com", Type::DS, &[explain]),
             // A name between others has no NSEC of its own.
             ("ingress.rtc.example.com", Type::A, &[start]),
             // The gap of the name, then that of the wildcard.
@@ -491,6 +551,10 @@ mod signed {
         assert_eq!(ask(apex, Type::RRSIG), Answer::Signatures(Signed::Set(soa)));
         let steered = ask("signaling.rtc.example.com", Type::RRSIG);
         assert_eq!(steered, Answer::Signatures(Signed::Steered));
+        assert!(matches!(
+            ask("_explain.signaling.rtc.example.com", Type::RRSIG),
+            Answer::NoData(_)
+        ));
         for rtype in [Type::DNSKEY, Type::CDS, Type::CDNSKEY, Type::NSEC] {
             let Answer::Set(id) = ask(apex, rtype) else {
                 panic!("no {rtype:?}");

@@ -171,6 +171,9 @@ mod tests {
         fn locate_v6(&self, _: u128) -> geodns_proto::select::Place {
             Default::default()
         }
+        fn first_word(&self, _: std::net::IpAddr) -> &u32 {
+            &0
+        }
         fn slot(&self, _: std::net::IpAddr) -> u8 {
             0
         }

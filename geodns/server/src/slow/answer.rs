@@ -7,7 +7,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use geodns_proto::cookie::{self, Secrets};
+use geodns_proto::cookie::{self, Secrets, Standing};
 use geodns_proto::ecs;
 use geodns_proto::query::{Edns, HEADER_BYTES};
 use geodns_proto::render::AnswerId;
@@ -107,6 +107,10 @@ impl<L: Locate> Answerer<L> {
         let asked = match odd::read(packet) {
             Ok(asked) => asked,
             Err(Refusal::Silent) => return None,
+            Err(Refusal::CookieAlone(edns)) => {
+                let source = source.ip().to_canonical();
+                return self.cookie_alone(packet, edns, source, unix_s);
+            }
             Err(Refusal::Code {
                 rcode,
                 question,
@@ -130,6 +134,31 @@ impl<L: Locate> Answerer<L> {
             asked,
         };
         one.reply(&self.current.load())
+    }
+
+    /// To whoever asks for a cookie and nothing else (RFC 7873 §5.4).
+    fn cookie_alone(
+        &self,
+        packet: &[u8],
+        edns: Edns,
+        source: IpAddr,
+        unix_s: u32,
+    ) -> Option<Reply> {
+        let cookie = edns.cookie?;
+        let (standing, server) = self.current.load().secrets.judge(&cookie, source, unix_s);
+        let rcode = match standing {
+            Standing::Bad => Rcode::BadCookie,
+            Standing::None | Standing::Client | Standing::Valid => Rcode::NoError,
+        };
+        let head = Head {
+            rcode: rcode.code(),
+            opt: Some(Opt {
+                dnssec_ok: edns.dnssec_ok,
+                options: vec![(cookie::CODE, [&cookie.client[..], &server].concat())],
+            }),
+            ..Head::default()
+        };
+        message::write(packet, head, &Sections::default(), ANSWER_BYTES_MIN)
     }
 }
 
@@ -174,7 +203,29 @@ impl<L: Locate> One<'_, L> {
             texts: self.texts(answer),
             opt: edns.map(|edns| self.opt(self.options(edns, scope, &snapshot.secrets))),
         };
-        self.write(head, &sections)
+        let reply = self.write(head, &sections)?;
+        Some(Reply {
+            is_private: self.is_private(answer),
+            ..reply
+        })
+    }
+
+    /// Whether the answer depends on who asks, or for whom, or carries what only the asker may have.
+    fn is_private(&self, answer: Answer) -> bool {
+        let edns = self.asked.query.edns;
+        let is_own = edns.is_some_and(|edns| edns.subnet.is_some() || edns.cookie.is_some());
+        is_own
+            || match answer {
+                Answer::Steered(_) | Answer::Signatures(Signed::Steered) | Answer::Explain => true,
+                Answer::Set(_)
+                | Answer::Signatures(Signed::Set(_))
+                | Answer::Chaos(_)
+                | Answer::NoData(_)
+                | Answer::NoName
+                | Answer::Refused
+                | Answer::NotImplemented
+                | Answer::FormErr => false,
+            }
     }
 
     /// Whom the answer is for: a client's subnet, unless the client does not want to be known (RFC 7871 §7.1.2).

@@ -53,7 +53,7 @@ pub(super) async fn serve<L: Locate + Send + Sync + 'static>(
         let shared = Arc::clone(shared);
         async move { Ok::<_, Infallible>(respond(&shared, request, source).await) }
     });
-    let lifetime = if shared.places.are_short() {
+    let lifetime = if shared.places.are_short(Transport::Https) {
         shared.limits.idle_short
     } else {
         LIFETIME
@@ -68,11 +68,15 @@ pub(super) async fn serve<L: Locate + Send + Sync + 'static>(
             .keep_alive_timeout(BODY_WITHIN)
             .serve_connection(io, service);
         let mut serving = std::pin::pin!(serving);
-        tokio::select! {
+        let end = tokio::select! {
+            biased;
             _ = serving.as_mut() => return End::Peer,
-            () = sleep(lifetime) => serving.as_mut().graceful_shutdown(),
-        }
+            () = sleep(lifetime) => End::Idle,
+            () = shared.shutdown.stopped() => End::Stopped,
+        };
+        serving.as_mut().graceful_shutdown();
         let _ = timeout(LAST_ANSWER, serving).await;
+        end
     } else {
         let serving = http1::Builder::new()
             .timer(TokioTimer::new())
@@ -81,13 +85,16 @@ pub(super) async fn serve<L: Locate + Send + Sync + 'static>(
             .max_buf_size(HEADER_BYTES_MAX)
             .serve_connection(io, service);
         let mut serving = std::pin::pin!(serving);
-        tokio::select! {
+        let end = tokio::select! {
+            biased;
             _ = serving.as_mut() => return End::Peer,
-            () = sleep(lifetime) => serving.as_mut().graceful_shutdown(),
-        }
+            () = sleep(lifetime) => End::Idle,
+            () = shared.shutdown.stopped() => End::Stopped,
+        };
+        serving.as_mut().graceful_shutdown();
         let _ = timeout(LAST_ANSWER, serving).await;
+        end
     }
-    End::Idle
 }
 
 async fn respond<L: Locate>(
@@ -109,7 +116,8 @@ async fn respond<L: Locate>(
     let mut response = Response::new(Full::new(Bytes::from(reply.bytes)));
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(MEDIA_TYPE));
-    if let Ok(value) = HeaderValue::try_from(format!("max-age={}", reply.ttl_s)) {
+    let who = if reply.is_private { "private, " } else { "" };
+    if let Ok(value) = HeaderValue::try_from(format!("{who}max-age={}", reply.ttl_s)) {
         headers.insert(CACHE_CONTROL, value);
     }
     response

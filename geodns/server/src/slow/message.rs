@@ -38,6 +38,8 @@ pub(crate) struct Reply {
     pub(crate) bytes: Vec<u8>,
     /// The smallest TTL in it: how long a cache of HTTP may keep it (RFC 8484 §5.1).
     pub(crate) ttl_s: u32,
+    /// Whether it is for its asker alone, and no cache that others share may keep it (RFC 9111 §5.2.2.7).
+    pub(crate) is_private: bool,
 }
 
 /// `None`: hickory cannot echo the question or write the message.
@@ -75,6 +77,11 @@ pub(super) fn write(
     message.edns = head.opt.map(edns);
     let ttl_s = message.all_sections().map(|record| record.ttl).min();
     let mut bytes = message.to_vec().ok()?;
+    if bytes.len() > len_max && !message.additionals.is_empty() {
+        // Nobody misses them (RFC 2181 §9).
+        message.additionals.clear();
+        bytes = message.to_vec().ok()?;
+    }
     if bytes.len() > len_max {
         message.take_all_sections().for_each(drop);
         message.metadata.truncation = true;
@@ -83,6 +90,7 @@ pub(super) fn write(
     Some(Reply {
         bytes,
         ttl_s: ttl_s.unwrap_or(0),
+        is_private: false,
     })
 }
 
@@ -181,6 +189,7 @@ mod tests {
         );
         let sections = Sections {
             answers: vec![Part::Records(&many)],
+            additional: vec![Part::Records(&many)],
             ..Sections::default()
         };
         let packet = b"\0\x07\x01\0\0\x01\0\0\0\0\0\0\x01a\x07example\0\0\x01\0\x01";
@@ -188,10 +197,14 @@ mod tests {
             question: true,
             ..Head::default()
         };
-        let whole = write(packet, head.clone(), &sections, 65_535)
-            .unwrap()
-            .bytes;
-        assert_eq!(whole.len(), packet.len() + 40 * 16);
+        let of = |len_max| write(packet, head.clone(), &sections, len_max).unwrap();
+        assert_eq!(of(65_535).bytes.len(), packet.len() + 2 * 40 * 16);
+        let without_additional = of(packet.len() + 40 * 16).bytes;
+        assert_eq!(without_additional.len(), packet.len() + 40 * 16);
+        assert_eq!(
+            without_additional[2..12],
+            [0x81, 0, 0, 1, 0, 40, 0, 0, 0, 0]
+        );
         let cut = write(packet, head, &sections, 512).unwrap().bytes;
         assert_eq!(cut.len(), packet.len());
         assert_eq!(cut[2..12], [0x83, 0, 0, 1, 0, 0, 0, 0, 0, 0]);

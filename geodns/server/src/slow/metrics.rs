@@ -26,10 +26,12 @@ pub(super) enum End {
     Full,
     /// Too many connections from there.
     FullOfSource,
+    /// The node stopped, and everything asked was answered.
+    Stopped,
 }
 
 impl End {
-    const ALL: [Self; 9] = [
+    const ALL: [Self; 10] = [
         Self::Peer,
         Self::Idle,
         Self::SlowQuery,
@@ -39,6 +41,7 @@ impl End {
         Self::Handshake,
         Self::Full,
         Self::FullOfSource,
+        Self::Stopped,
     ];
 
     const fn as_str(self) -> &'static str {
@@ -52,6 +55,7 @@ impl End {
             Self::Handshake => "handshake",
             Self::Full => "full",
             Self::FullOfSource => "full_of_source",
+            Self::Stopped => "stopped",
         }
     }
 }

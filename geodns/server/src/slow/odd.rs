@@ -1,7 +1,9 @@
 //! Queries of unusual shape, made ordinary: what is unusual is noted and taken out, so that what is left is read by the one strict
 //! parser there is.
 
-use geodns_proto::query::{HEADER_BYTES, OPT_BYTES, QUESTION_TAIL_BYTES, Query, Unread, Unusual};
+use geodns_proto::query::{
+    Edns, HEADER_BYTES, OPT_BYTES, QUESTION_TAIL_BYTES, Query, Unread, Unusual,
+};
 use geodns_proto::{Class, Rcode, Type};
 
 /// Records a query may have beside its question: OPT, TSIG, the SOA of IXFR, and some for good measure.
@@ -23,6 +25,8 @@ pub(super) struct Asked {
 pub(super) enum Refusal {
     /// No answer at all.
     Silent,
+    /// There is no question; a cookie is asked for (RFC 7873 §5.4).
+    CookieAlone(Edns),
     /// This code; `question` when it can be echoed, `edns` when the answer carries an OPT record.
     Code {
         rcode: Rcode,
@@ -41,8 +45,28 @@ impl Refusal {
     }
 }
 
-/// Reads any packet.
+/// Reads any packet. A refusal says with an OPT record what it says to a query with one (RFC 6891 §6.1.1), as far as that can be seen.
 pub(super) fn read(packet: &[u8]) -> Result<Asked, Refusal> {
+    make_ordinary(packet).map_err(|refusal| match refusal {
+        Refusal::Code {
+            rcode,
+            question,
+            edns: false,
+        } if !is_read_by_all(packet) => Refusal::Code {
+            rcode,
+            question,
+            edns: has_opt(packet),
+        },
+        Refusal::Silent | Refusal::CookieAlone(_) | Refusal::Code { .. } => refusal,
+    })
+}
+
+/// Whether the strict parser says all there is to say: nothing is unusual, and the fast path answers the same.
+fn is_read_by_all(packet: &[u8]) -> bool {
+    !matches!(Query::parse(packet), Err(Unread::Slow(_)))
+}
+
+fn make_ordinary(packet: &[u8]) -> Result<Asked, Refusal> {
     let mut ordinary = packet.to_vec();
     let (mut rtype, mut class) = (None, None);
     // One turn for each kind of unusual there is.
@@ -122,6 +146,9 @@ fn strip(packet: &[u8]) -> Result<Vec<u8>, Refusal> {
     let count = |high, low| usize::from(u16::from_be_bytes([high, low]));
     let (questions, answers) = (count(q0, q1), count(a0, a1));
     let (authority, additional) = (count(n0, n1), count(r0, r1));
+    if (questions, answers, authority, additional) == (0, 0, 0, 1) {
+        return Err(cookie_alone(packet));
+    }
     if questions != 1 || answers != 0 || authority + additional > RECORDS_MAX {
         return Err(refused);
     }
@@ -169,6 +196,58 @@ fn strip(packet: &[u8]) -> Result<Vec<u8>, Refusal> {
     ordinary.extend_from_slice(opt.unwrap_or_default());
     Ok(ordinary)
 }
+
+/// A query without a question: with one put in, it is read like any other.
+fn cookie_alone(packet: &[u8]) -> Refusal {
+    let Some((header, opt)) = packet.split_first_chunk::<HEADER_BYTES>() else {
+        return Refusal::bare(Rcode::FormErr);
+    };
+    let mut whole = header.to_vec();
+    if let Some(questions) = whole.get_mut(5) {
+        *questions = 1;
+    }
+    whole.extend_from_slice(&ROOT_A);
+    whole.extend_from_slice(opt);
+    let edns = Query::parse(&whole).ok().and_then(|query| query.edns);
+    match edns.filter(|edns| edns.cookie.is_some()) {
+        Some(edns) => Refusal::CookieAlone(edns),
+        None => Refusal::bare(Rcode::FormErr),
+    }
+}
+
+/// The question for A of the root.
+const ROOT_A: [u8; 1 + QUESTION_TAIL_BYTES] = [0, 0, 1, 0, 1];
+
+/// Whether the additional section has an OPT record. What cannot be walked through has none.
+fn has_opt(packet: &[u8]) -> bool {
+    opt_in(packet).is_some()
+}
+
+fn opt_in(packet: &[u8]) -> Option<()> {
+    let [_, _, _, _, counts @ ..] = *packet.first_chunk::<HEADER_BYTES>()?;
+    let [q0, q1, a0, a1, n0, n1, r0, r1] = counts;
+    let count = |high, low| usize::from(u16::from_be_bytes([high, low]));
+    let (questions, before) = (count(q0, q1), count(a0, a1) + count(n0, n1));
+    let additional = count(r0, r1);
+    if questions + before + additional > SEARCHED_MAX {
+        return None;
+    }
+    let mut at = HEADER_BYTES;
+    for _ in 0..questions {
+        at = after_name(packet, at)? + QUESTION_TAIL_BYTES;
+    }
+    for position in 0..before + additional {
+        let record = Record::read(packet, at)?;
+        at = record.end;
+        if position >= before && record.rtype == Type::OPT {
+            return Some(());
+        }
+    }
+    None
+}
+
+/// Questions and records among which an OPT record is looked for.
+const SEARCHED_MAX: usize = 2 * RECORDS_MAX;
 
 const TSIG: Type = Type(250);
 
@@ -260,9 +339,8 @@ mod tests {
     #[test]
     fn what_is_no_question_is_refused() {
         let a = [NAME, &[0, 1, 0, 1]].concat();
-        let (a, opt) = (&a[..], OPT);
+        let a = &a[..];
         let nine: Vec<u8> = (0..9).flat_map(|_| record(1)).collect();
-        let broken = [&[0, 0, 41, 4, 208, 0, 0, 0, 0, 0, 4][..], &[0, 8, 0, 9]].concat();
         for (packet, refusal) in [
             (vec![0; 5], Refusal::Silent),
             (packet(0x80, [1, 0, 0, 0], &[a]), Refusal::Silent),
@@ -295,28 +373,12 @@ mod tests {
                 code(Rcode::FormErr, false, false),
             ),
             (
-                packet(0, [1, 0, 0, 2], &[a, opt, opt]),
-                code(Rcode::FormErr, true, false),
-            ),
-            (
-                packet(0, [1, 0, 0, 2], &[a, opt]),
-                code(Rcode::FormErr, true, false),
-            ),
-            (
                 packet(0, [1, 0, 0, 1], &[a, &record(1), b"x"]),
                 code(Rcode::FormErr, true, false),
             ),
             (
-                packet(0, [1, 0, 0, 2], &[a, opt, &record(250)]),
-                code(Rcode::NotAuth, true, true),
-            ),
-            (
                 packet(0, [1, 0, 0, 1], &[a, &record(250)]),
                 code(Rcode::NotAuth, true, false),
-            ),
-            (
-                packet(0, [1, 0, 0, 1], &[a, &broken]),
-                code(Rcode::FormErr, true, true),
             ),
             (
                 packet(0, [1, 0, 0, 0], &[b"\x40"]),
@@ -325,5 +387,73 @@ mod tests {
         ] {
             assert_eq!(read(&packet), Err(refusal), "{packet:?}");
         }
+    }
+
+    #[test]
+    fn a_refusal_of_a_query_with_opt_has_opt() {
+        let a = [NAME, &[0, 1, 0, 1]].concat();
+        let (a, opt) = (&a[..], OPT);
+        let broken = [&[0, 0, 41, 4, 208, 0, 0, 0, 0, 0, 4][..], &[0, 8, 0, 9]].concat();
+        for (packet, refusal) in [
+            (
+                packet(0x20, [1, 0, 0, 1], &[a, opt]),
+                code(Rcode::NotImp, false, true),
+            ),
+            (
+                packet(
+                    0x28,
+                    [1, 1, 1, 2],
+                    &[a, &record(1), &record(6), &record(1), opt],
+                ),
+                code(Rcode::NotImp, false, true),
+            ),
+            (
+                packet(0, [0, 0, 0, 1], &[opt]),
+                code(Rcode::FormErr, false, true),
+            ),
+            (
+                packet(0, [2, 0, 0, 1], &[a, a, opt]),
+                code(Rcode::FormErr, false, true),
+            ),
+            (
+                packet(0, [1, 0, 1, 1], &[a, &record(6), opt]),
+                code(Rcode::FormErr, false, true),
+            ),
+            (
+                packet(0, [1, 0, 0, 2], &[a, opt, opt]),
+                code(Rcode::FormErr, true, true),
+            ),
+            (
+                packet(0, [1, 0, 0, 2], &[a, opt]),
+                code(Rcode::FormErr, true, true),
+            ),
+            (
+                packet(0, [1, 0, 0, 2], &[a, opt, &record(250)]),
+                code(Rcode::NotAuth, true, true),
+            ),
+            (
+                packet(0, [1, 0, 0, 1], &[a, &broken]),
+                code(Rcode::FormErr, true, true),
+            ),
+        ] {
+            assert_eq!(read(&packet), Err(refusal), "{packet:?}");
+        }
+    }
+
+    #[test]
+    fn a_cookie_may_be_asked_for_without_a_question() {
+        let option = |data: &[u8]| {
+            let len = u8::try_from(data.len()).unwrap();
+            let head = [0, 0, 41, 4, 208, 0, 0, 0, 0, 0, len + 4, 0, 10, 0, len];
+            [&head[..], data].concat()
+        };
+        let asked = read(&packet(0, [0, 0, 0, 1], &[&option(b"clientck")]));
+        let Err(Refusal::CookieAlone(edns)) = asked else {
+            panic!("{asked:?}");
+        };
+        assert_eq!(edns.cookie.unwrap().client, *b"clientck");
+        // Malformed: seven bytes.
+        let short = read(&packet(0, [0, 0, 0, 1], &[&option(b"clientc")]));
+        assert_eq!(short, Err(code(Rcode::FormErr, false, true)));
     }
 }

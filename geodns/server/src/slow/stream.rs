@@ -52,7 +52,7 @@ pub(super) async fn serve<L: Locate>(
             }
             Ok(Ok(())) => {}
         }
-        if let Err(end) = read(shared, &mut io, &mut inbox).await {
+        if let Err(end) = read(shared, &mut io, &mut inbox, transport).await {
             return end;
         }
     }
@@ -109,16 +109,23 @@ async fn read<L>(
     shared: &Shared<L>,
     io: &mut (impl AsyncRead + Unpin),
     inbox: &mut Vec<u8>,
+    transport: Transport,
 ) -> Result<(), End> {
     let within = |within| Instant::from_std(clock::now()) + within;
     let (mut deadline, mut late) = if inbox.is_empty() {
-        (within(shared.idle()), End::Idle)
+        (within(shared.idle(transport)), End::Idle)
     } else {
         (within(shared.limits.query), End::SlowQuery)
     };
     loop {
         let was_empty = inbox.is_empty();
-        match timeout_at(deadline, io.read_buf(inbox)).await {
+        // What has come is read before the node's end is looked at. Half a query gets its time even then.
+        let read = tokio::select! {
+            biased;
+            read = timeout_at(deadline, io.read_buf(inbox)) => read,
+            () = shared.shutdown.stopped(), if was_empty => return Err(End::Stopped),
+        };
+        match read {
             Err(_) => return Err(late),
             Ok(Ok(0) | Err(_)) => return Err(End::Peer),
             Ok(Ok(_)) => {}

@@ -17,6 +17,7 @@ use geodns_proto::counts::DropReason;
 use geodns_proto::respond::{BUFFER_BYTES, Pending, Responder, Time, Verdict};
 use geodns_proto::select::{Locate, Served};
 use runtime::clock;
+use runtime::memory;
 use runtime::node::{Config, ConfigHandle, NodeContext, Shutdown, State};
 use runtime::poll::{Poller, Ready, Waker};
 use runtime::random;
@@ -304,6 +305,9 @@ impl<L: Locate> Answering<'_, L> {
             *pending = self
                 .responder
                 .read(rendered, request.buffer, request.len, request.source);
+            if let Some(word) = pending.first_word(&*self.served.tables) {
+                memory::fetch_ahead(word);
+            }
         }
         for pending in self.pending.iter_mut().take(filled) {
             pending.locate(&*self.served.tables);

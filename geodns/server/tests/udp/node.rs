@@ -34,6 +34,10 @@ impl Locate for Everywhere {
         Place { list: 0, scope: 33 }
     }
 
+    fn first_word(&self, _: IpAddr) -> &u32 {
+        &0
+    }
+
     fn slot(&self, _: IpAddr) -> u8 {
         0
     }

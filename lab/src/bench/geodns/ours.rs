@@ -9,6 +9,7 @@ use topology::{Location, Region, Topology};
 use super::database::Database;
 use super::map::{self, PLACES, Place};
 use super::query::ZONE;
+use super::servers::free_address;
 use crate::bench::world::PATH;
 use crate::net::{Network, Shape};
 
@@ -68,7 +69,8 @@ fn adjust(topology: &mut Topology) -> anyhow::Result<()> {
     }))?);
     topology.geodns = vec![serde_json::from_value(json!({
         "name": NODE,
-        "dns": [format!("127.{octet}.41.1:5300")],
+        // Where the others are: of an address that no interface has, the kernel looks up whether it is local with each answer.
+        "dns": [free_address()?],
         "steer": format!("127.{octet}.41.1:8444"),
         "admin": format!("127.{octet}.41.1:9100"),
         "workers": 1,

@@ -301,7 +301,7 @@ fn zone(more: &str) -> String {
 }
 
 /// An address of loopback whose port nobody has, for UDP or for TCP.
-fn free_address() -> anyhow::Result<SocketAddr> {
+pub(super) fn free_address() -> anyhow::Result<SocketAddr> {
     for _ in 0..FREE_TRIES {
         let address = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?;
         if TcpListener::bind(address).is_ok() {

@@ -2,7 +2,8 @@
 //!
 //! A client that sends slowly, or nothing, holds one of [`CONNECTIONS_MAX`] places for a bounded time: the head of a request
 //! must come within [`HEAD_TIMEOUT`] (also the longest a connection may idle), the body within `body::BODY_TIMEOUT`, and no
-//! connection outlives [`LIFETIME_MAX`], whatever it does. Beyond the number of places a connection is told 503 and closed.
+//! connection outlives [`LIFETIME_MAX`], whatever it does. Beyond the number of places a connection is told 503 and closed. On the
+//! peers' address a connection has a place once it has shown a transceiver's certificate, and waits in a [`Lobby`] until then.
 
 use std::convert::Infallible;
 use std::net::IpAddr;
@@ -14,6 +15,7 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use runtime::peer_tls::lobby::{Lobby, Visit};
 use runtime::proxy::v2;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
@@ -47,6 +49,7 @@ pub(super) type Stop = watch::Receiver<bool>;
 /// Accepts until `stop`.
 pub(super) async fn serve(app: Arc<App>, listener: TcpListener, from: From, mut stop: Stop) {
     let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let lobby = Lobby::default();
     loop {
         let accepted = tokio::select! {
             biased;
@@ -58,55 +61,68 @@ pub(super) async fn serve(app: Arc<App>, listener: TcpListener, from: From, mut 
             sleep(ACCEPT_PAUSE).await;
             continue;
         };
-        let Ok(place) = Arc::clone(&places).try_acquire_owned() else {
-            app.metrics.connections_refused.add(1);
-            // The socket is fresh: this fits its buffer or the client does not want it.
-            let _ = stream.try_write(FULL);
-            continue;
-        };
-        let connection = connection(
-            Arc::clone(&app),
-            stream,
-            (from, peer.ip()),
-            stop.clone(),
-            place,
-        );
-        tokio::spawn(connection);
+        // Responses are one write each; nothing is gained by waiting for more.
+        let _ = stream.set_nodelay(true);
+        let (app, stop, peer) = (Arc::clone(&app), stop.clone(), peer.ip());
+        match from {
+            From::Client => match Arc::clone(&places).try_acquire_owned() {
+                Ok(place) => {
+                    tokio::spawn(client(app, stream, peer, stop, place));
+                }
+                Err(_) => {
+                    app.metrics.connections_refused.add(1);
+                    // The socket is fresh: this fits its buffer or the client does not want it.
+                    let _ = stream.try_write(FULL);
+                }
+            },
+            From::Transceiver => {
+                let (visit, places) = (lobby.enter(peer), Arc::clone(&places));
+                tokio::spawn(transceiver(app, stream, (peer, visit), stop, places));
+            }
+        }
     }
 }
 
-async fn connection(
+async fn client(
     app: Arc<App>,
     mut stream: TcpStream,
-    (from, peer): (From, IpAddr),
+    peer: IpAddr,
     stop: Stop,
     _place: OwnedSemaphorePermit,
 ) {
-    // Responses are one write each; nothing is gained by waiting for more.
-    let _ = stream.set_nodelay(true);
     let mut origin = Origin { peer, source: None };
-    match from {
-        From::Client => {
-            if app.settings().proxies.sends_proxy_header(peer) {
-                match timeout(PROXY_HEADER_TIMEOUT, v2::read(&mut stream)).await {
-                    Ok(Ok(source)) => origin.source = source,
-                    Ok(Err(_)) | Err(_) => {
-                        app.metrics.proxy_headers_refused.add(1);
-                        return;
-                    }
-                }
-            }
-            http(app, stream, (from, origin), stop).await;
-        }
-        From::Transceiver => {
-            let settings = app.settings();
-            let Some(stream) = settings.gate.accept(stream).await else {
-                app.metrics.peers_refused.add(1);
+    if app.settings().proxies.sends_proxy_header(peer) {
+        match timeout(PROXY_HEADER_TIMEOUT, v2::read(&mut stream)).await {
+            Ok(Ok(source)) => origin.source = source,
+            Ok(Err(_)) | Err(_) => {
+                app.metrics.proxy_headers_refused.add(1);
                 return;
-            };
-            http(app, stream, (from, origin), stop).await;
+            }
         }
     }
+    http(app, stream, (From::Client, origin), stop).await;
+}
+
+async fn transceiver(
+    app: Arc<App>,
+    stream: TcpStream,
+    (peer, visit): (IpAddr, Visit),
+    stop: Stop,
+    places: Arc<Semaphore>,
+) {
+    let settings = app.settings();
+    let shown = visit.during(settings.gate.accept(stream)).await.flatten();
+    drop(settings);
+    let Some(stream) = shown else {
+        app.metrics.peers_refused.add(1);
+        return;
+    };
+    let Ok(_place) = places.try_acquire_owned() else {
+        app.metrics.connections_refused.add(1);
+        return;
+    };
+    let origin = Origin { peer, source: None };
+    http(app, stream, (From::Transceiver, origin), stop).await;
 }
 
 async fn http<S>(app: Arc<App>, stream: S, from: (From, Origin), mut stop: Stop)

@@ -102,3 +102,31 @@ fn missing_names_share_one_limit_and_so_do_queries_that_go_the_slow_way() {
     }
     assert_eq!(sent, [5, 5]);
 }
+
+#[test]
+fn neither_type_nor_dnssec_nor_client_subnet_multiplies_what_one_victim_gets() {
+    let served = signed_once();
+    let limits = Limits {
+        responses_per_s: 5,
+        slip: 0,
+    };
+    let mut responder = responder(limits);
+    let mut sent = 0;
+    for network in 0..20 {
+        for qtype in [A, AAAA, 65, 255, 16, 15] {
+            let ecs = format!("0001 18 00 {network:02x}0808");
+            let plain = ask(STEERED, qtype).ecs(&ecs);
+            let signed = plain.clone().with(|opt| opt.dnssec_ok = true);
+            for query in [plain, signed] {
+                sent += usize::from(send(&mut responder, served, &query.bytes(), source()).is_ok());
+            }
+        }
+    }
+    assert_eq!(sent, 5);
+    // Another name has an allowance of its own, and so has another prefix.
+    let other = ask("eu.signaling.rtc.example.com", A).bytes();
+    assert!(send(&mut responder, served, &other, source()).is_ok());
+    let elsewhere = "1.0.1.9:53".parse().unwrap();
+    let again = ask(STEERED, A).bytes();
+    assert!(send(&mut responder, served, &again, elsewhere).is_ok());
+}
