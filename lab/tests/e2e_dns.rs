@@ -259,6 +259,13 @@ fn validation(world: &World) -> anyhow::Result<()> {
             "A",
             "; negative response, fully validated",
         ),
+        // Explanations are made when they are asked for: that they are not signed is proven.
+        (format!("_explain.{SIGNALING}"), "TXT", "; unsigned answer"),
+        (
+            format!("_explain.{SIGNALING}"),
+            "DS",
+            "; negative response, fully validated",
+        ),
         (
             format!("a.b.c.{ZONE}"),
             "TXT",

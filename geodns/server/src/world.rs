@@ -7,9 +7,7 @@ use std::time::Instant;
 use arc_swap::{ArcSwap, Guard};
 use geodns_policy::compile::{Figures, Tables};
 use geodns_policy::databases::Databases;
-use geodns_policy::{
-    Client, Decision, Measured, Request, Snapshot, decide, share_prefix,
-};
+use geodns_policy::{Client, Decision, Measured, Request, Snapshot, decide, share_prefix};
 use geodns_proto::Content;
 use geodns_proto::select::{Locate, Place, Selection};
 use runtime::node::Config;
