@@ -20,7 +20,7 @@ export async function call(plan, platform) {
   await pc.setLocalDescription(await pc.createOffer());
   const { session, answer } = await Whip.open(plan.whip, pc.localDescription.sdp);
   try {
-    await pc.setRemoteDescription({ type: 'answer', sdp: answer });
+    await pc.setRemoteDescription({ type: 'answer', sdp: narrowed(answer, plan.only) });
     await until(() => pc.connectionState === 'connected', CONNECT_MS_MAX, () => `connection is ${pc.connectionState}`);
     const result = { connected_ms: performance.now() - started, session: session.name };
     const timeline = watch(pc);
@@ -32,7 +32,7 @@ export async function call(plan, platform) {
     await until(() => performance.now() - started > plan.seconds * 1000, plan.seconds * 2000 + 1000, () => 'clock');
     timeline.stop();
     return { ...result, echoes: channel.echoes, blob_echoed: channel.blobEchoed, state: pc.connectionState,
-      timeline: timeline.received, ...(await measure(pc)), deleted: await session.close() };
+      timeline: timeline.received, silence_ms: timeline.silence(), ...(await measure(pc)), deleted: await session.close() };
   } catch (error) {
     await session.close().catch(() => {});
     throw error;
@@ -87,11 +87,26 @@ async function moreAudio(pc, step) {
   return received;
 }
 
-// Packets received, once a second.
+// Packets received, once a second; and the longest time without one, as fine as a browser renews its figures.
 function watch(pc) {
   const received = [];
   const timer = setInterval(async () => received.push((await measure(pc)).received), 1000);
-  return { received, stop: () => clearInterval(timer) };
+  const last = { received: 0, at: performance.now(), silence: 0 };
+  const closer = setInterval(async () => {
+    const found = (await measure(pc)).received;
+    const now = performance.now();
+    last.silence = Math.max(last.silence, now - last.at);
+    if (found > last.received) Object.assign(last, { received: found, at: now });
+  }, 20);
+  return { received, silence: () => last.silence, stop: () => [timer, closer].forEach(clearInterval) };
+}
+
+// An answer without candidates at other addresses than `only`, an `ADDRESS:PORT`.
+function narrowed(answer, only) {
+  if (!only) return answer;
+  const at = only.lastIndexOf(':');
+  const kept = ` ${only.slice(0, at).replace(/[[\]]/g, '')} ${only.slice(at + 1)} `;
+  return answer.split('\r\n').filter((line) => !line.startsWith('a=candidate:') || line.includes(kept)).join('\r\n');
 }
 
 async function measure(pc) {

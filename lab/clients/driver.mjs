@@ -1,11 +1,11 @@
-// What every Node driver shares: `DRIVER WHIP_URL [SECONDS [ACTION,ACTION..]]`, one line of JSON on stdout, exit code 1 on failure.
+// What every Node driver shares: `DRIVER WHIP_URL [SECONDS [ACTION,ACTION.. [ONLY]]]`, one line of JSON on stdout, exit code 1 on failure.
 
 import { createServer } from 'node:http';
 import { readFile } from 'node:fs/promises';
 
 export async function drive(client, run) {
-  const [whip, seconds = '5', actions = ''] = process.argv.slice(2);
-  const plan = { whip, seconds: Number(seconds), actions: actions.split(',').filter(Boolean) };
+  const [whip, seconds = '5', actions = '', only = ''] = process.argv.slice(2);
+  const plan = { whip, seconds: Number(seconds), actions: actions.split(',').filter(Boolean), only };
   try {
     print({ client, ...(await run(plan)) });
     process.exit(0);

@@ -7,6 +7,7 @@ pub mod clients;
 pub mod closed_loop;
 pub mod command;
 pub mod datapath;
+pub mod failover;
 pub mod far_end;
 pub mod forwarder;
 pub mod geodns;

@@ -47,6 +47,8 @@ pub struct Plan<'a> {
     pub seconds: u32,
     /// What happens meanwhile, in order: `restart`, `renegotiate`, `trickle`.
     pub actions: &'a [&'a str],
+    /// The only advertised address it uses, if it does not choose among all; for browsers.
+    pub only: Option<&'a str>,
 }
 
 /// Beyond the call itself: starting a browser on a busy machine, setting up, ending.
@@ -62,6 +64,7 @@ pub fn call(client: Client, plan: &Plan<'_>) -> anyhow::Result<Value> {
         .arg(plan.whip)
         .arg(plan.seconds.to_string())
         .arg(plan.actions.join(","))
+        .args(plan.only)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::inherit())

@@ -21,6 +21,7 @@ pub mod net;
 pub mod process;
 pub mod raw;
 pub mod redis_server;
+pub mod scenario;
 pub mod siege;
 pub mod sim;
 pub mod tools;

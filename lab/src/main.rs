@@ -9,11 +9,13 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 use lab::bench::command::{self, DatapathArguments, HopArguments};
+use lab::bench::failover::FailoverArguments;
 use lab::bench::geodns::command::{self as name_service, GeodnsArguments, NameServerArguments};
 use lab::bench::soak::{self, SoakArguments};
 use lab::load::{Plan, Report, Running};
 use lab::net::{Network, Program, Shape};
 use lab::process::Usage;
+use lab::scenario::command::RunArguments;
 use lab::wan::command::Wan;
 use lab::world::command::World;
 use runtime::clock;
@@ -37,6 +39,8 @@ enum Command {
     /// A world: clients, ISPs, routers, PoPs, regions, in network namespaces; as root. `lab up` is short for `lab world up`, and so on
     #[command(subcommand)]
     World(World),
+    /// Runs scenarios: a world each, calls, faults, and what the calls heard of them; as root
+    Run(RunArguments),
     /// Starts a network of real processes, measures it, and stops it
     #[command(subcommand)]
     Bench(Bench),
@@ -57,6 +61,8 @@ enum Bench {
     NameServer(NameServerArguments),
     /// How true the delays of the WAN emulator are, and how many packets it carries; as root
     Wan(WanArguments),
+    /// What calls hear of a PoP, a relay or a route that goes away, in a world of real BGP; as root
+    Failover(FailoverArguments),
     /// One hop of a baseline, until killed
     #[command(hide = true)]
     Hop(HopArguments),
@@ -139,6 +145,7 @@ fn main() -> ExitCode {
         Command::Load(arguments) => load(&arguments).map(well),
         Command::Wan(wan) => wan.run().map(|()| true),
         Command::World(world) => world.run().map(|()| true),
+        Command::Run(run) => run.run(),
         Command::Bench(Bench::Sessions(arguments)) => bench_sessions(&arguments).map(well),
         Command::Bench(Bench::Datapath(arguments)) => command::datapath(&arguments).map(|()| true),
         Command::Bench(Bench::Soak(arguments)) => soak(&arguments),
@@ -147,6 +154,7 @@ fn main() -> ExitCode {
             name_service::name_server(&arguments).map(|()| true)
         }
         Command::Bench(Bench::Wan(arguments)) => bench_wan(&arguments).map(|()| true),
+        Command::Bench(Bench::Failover(arguments)) => arguments.print().map(|()| true),
         Command::Bench(Bench::Hop(arguments)) => command::hop(&arguments).map(|()| true),
     };
     match done {

@@ -13,6 +13,7 @@ fn call_through(client: Client, seconds: u32, actions: &[&str], shape: &Shape) -
         whip: &network.whip("t1"),
         seconds,
         actions,
+        only: None,
     };
     let result = call(client, &plan).unwrap();
     eprintln!("{result}");

@@ -183,6 +183,7 @@ fn a_browser_goes_on_talking_when_its_pop_dies() {
             whip: &whip,
             seconds: 15,
             actions: &[],
+            only: None,
         };
         clients::call(Client::Chromium, &plan)
     });

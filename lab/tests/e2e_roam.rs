@@ -139,6 +139,7 @@ fn chromium(offers: bool) -> Duration {
                 whip: &whip,
                 seconds: 12,
                 actions: &[],
+                only: None,
             };
             call(Client::Chromium, &plan).unwrap()
         });

@@ -77,6 +77,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
             "topology/src/load.rs",
             "geodns/policy/tests/cases.rs",
             "lab/src/wan/plan.rs",
+            "lab/src/scenario/file.rs",
             "lab/src/world/file.rs",
         ],
     ),

@@ -46,6 +46,12 @@ const BENCHES: &[Bench] = &[
         arguments: &["bench", "geodns"],
     },
     Bench {
+        name: "failover",
+        about: "what calls hear of a PoP, a relay or a route that goes away, in a world of real BGP; as root",
+        program: "lab",
+        arguments: &["bench", "failover"],
+    },
+    Bench {
         name: "soak",
         about: "10 minutes (-- --minutes N) at half of saturation, 10,000 flows that come and go: memory and counters of loss",
         program: "lab",
