@@ -13,7 +13,7 @@ use ipnet::IpNet;
 /// Preference of a customer's route, and of a peer's in no distance at all.
 const CUSTOMER_PREF: u32 = 3_000_000;
 const PEER_PREF: u32 = 2_000_000;
-/// What a route that is to be avoided loses: below all others, and still nearest first.
+/// What a route that is to be avoided loses, and a customer's its advantage: below all others, and still nearest first.
 const AVOIDED: u32 = 1_000_000;
 /// Value of a transit network's community by which a customer asks for that, as `ASN:80` and `ASN:80:0`.
 const AVOID: u32 = 80;
@@ -160,7 +160,7 @@ impl Speaker {
             }
             | Relation::Upstream => (PEER_PREF, String::new()),
         };
-        let avoided = pref - AVOIDED;
+        let avoided = pref.min(PEER_PREF) - AVOIDED;
         let mut filter = format!("{known}bgp_local_pref = {pref}; ");
         if self.graceful_shutdown {
             let _ = write!(
