@@ -23,6 +23,7 @@ pub mod poll;
 pub mod proxy;
 pub mod random;
 pub mod redis_client;
+pub mod routes;
 pub mod store;
 mod sys;
 pub mod thread;

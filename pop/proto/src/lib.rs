@@ -23,7 +23,9 @@
 #![forbid(unsafe_code)]
 
 mod admission;
+pub mod announce;
 pub mod command;
+pub mod drain;
 mod flow;
 pub mod flows;
 pub mod fuzz;
@@ -37,7 +39,9 @@ mod table;
 mod timing;
 pub mod verdict;
 
+pub use announce::{Announce, AnnounceConfig, Announcer};
 pub use command::{Answer, Command};
+pub use drain::{Drain, DrainConfig};
 pub use flows::{Flows, FlowsConfig, Now, Source, Stats};
 pub use medians::{Median, Medians, Prefix, Sample};
 pub use neighbours::{Neighbours, Owners};

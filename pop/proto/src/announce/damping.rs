@@ -1,0 +1,64 @@
+//! How long a PoP must be well before it announces: longer the more often it fell.
+
+use std::time::{Duration, Instant};
+
+/// Falls count for so long.
+const WINDOW: Duration = Duration::from_secs(3600);
+/// Falls that are remembered: so many doublings are beyond every maximum.
+const FALLS_MAX: usize = 16;
+
+#[derive(Debug)]
+pub(super) struct Damping {
+    /// The latest falls, in a ring.
+    falls: [Option<Instant>; FALLS_MAX],
+    next: usize,
+}
+
+impl Damping {
+    pub(super) const fn new() -> Self {
+        Self {
+            falls: [None; FALLS_MAX],
+            next: 0,
+        }
+    }
+
+    pub(super) fn fell(&mut self, now: Instant) {
+        if let Some(place) = self.falls.get_mut(self.next) {
+            *place = Some(now);
+        }
+        self.next = (self.next + 1) % FALLS_MAX;
+    }
+
+    /// `base`, doubled for each fall within the hour, `longest` at most.
+    pub(super) fn need(&self, base: Duration, longest: Duration, now: Instant) -> Duration {
+        let counts = |fall: &&Instant| now.saturating_duration_since(**fall) < WINDOW;
+        let falls = self.falls.iter().flatten().filter(counts).count();
+        let doublings = u32::try_from(falls).unwrap_or(u32::MAX);
+        let factor = 1u32.checked_shl(doublings).unwrap_or(u32::MAX);
+        base.saturating_mul(factor).min(longest.max(base))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BASE: Duration = Duration::from_secs(10);
+    const LONGEST: Duration = Duration::from_secs(300);
+
+    #[test]
+    fn doubles_with_each_fall_of_the_hour_up_to_the_longest() {
+        let start = Instant::now();
+        let mut damping = Damping::new();
+        let mut needs = Vec::new();
+        for fall in 0..40u32 {
+            let now = start + Duration::from_secs(fall.into());
+            needs.push(damping.need(BASE, LONGEST, now).as_secs());
+            damping.fell(now);
+        }
+        assert_eq!(needs[..7], [10, 20, 40, 80, 160, 300, 300]);
+        assert!(needs[7..].iter().all(|need| *need == 300));
+        let later = start + WINDOW + Duration::from_secs(40);
+        assert_eq!(damping.need(BASE, LONGEST, later), BASE, "forgotten");
+    }
+}

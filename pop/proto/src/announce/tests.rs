@@ -1,0 +1,270 @@
+//! The announcer alone, fed inputs at invented times, and several of them with one store in a seeded world.
+
+use std::sync::LazyLock;
+
+use super::*;
+
+mod world;
+
+/// An arbitrary beginning of time, the same for all.
+pub(crate) fn start() -> Instant {
+    static START: LazyLock<Instant> = LazyLock::new(epoch);
+    *START
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "an arbitrary epoch for an invented clock"
+)]
+fn epoch() -> Instant {
+    Instant::now()
+}
+
+fn at_ms(ms: u64) -> Instant {
+    start() + Duration::from_millis(ms)
+}
+
+fn at(seconds: u64) -> Instant {
+    at_ms(seconds * 1000)
+}
+
+const CONFIG: AnnounceConfig = AnnounceConfig {
+    up_after: Duration::from_secs(10),
+    up_after_max: Duration::from_secs(300),
+    min_announced: 2,
+    cover: false,
+};
+const ALL: Reach = Reach {
+    backbone: true,
+    regions: true,
+};
+const NO_REGION: Reach = Reach {
+    backbone: true,
+    regions: false,
+};
+const NOTHING: Reach = Reach {
+    backbone: false,
+    regions: false,
+};
+
+fn held(until_s: u64) -> Permit {
+    Permit::Held { until: at(until_s) }
+}
+
+/// One that has come up at 10 s.
+fn up() -> Announcer {
+    let mut announcer = Announcer::new(CONFIG, at(0));
+    announcer.handle_reach(ALL, at(0));
+    announcer.handle_timeout(at(10));
+    assert_eq!(told(&announcer), (Announce::Up, None));
+    announcer
+}
+
+const fn told(announcer: &Announcer) -> (Announce, Option<Reason>) {
+    (announcer.announce(), announcer.reason())
+}
+
+#[test]
+fn a_start_is_announced_once_it_has_been_well_for_long_enough() {
+    let mut announcer = Announcer::new(CONFIG, at(0));
+    assert_eq!(
+        told(&announcer),
+        (Announce::Withdrawn, Some(Reason::Starting))
+    );
+    announcer.handle_reach(ALL, at(3));
+    assert!(announcer.wants_permit(), "so that the others know");
+    announcer.handle_timeout(at_ms(12_999));
+    assert_eq!(
+        told(&announcer),
+        (Announce::Withdrawn, Some(Reason::Starting))
+    );
+    assert_eq!(announcer.poll_timeout(at_ms(12_999)), Some(at(13)));
+    announcer.handle_timeout(at(13));
+    assert_eq!(told(&announcer), (Announce::Up, None));
+    assert!(!announcer.wants_permit());
+    assert_eq!(announcer.amiss().count(), 0);
+}
+
+#[test]
+fn a_worker_that_stands_still_withdraws_at_once_and_the_way_back_grows() {
+    let mut announcer = up();
+    let mut now = 20;
+    for need in [20, 40, 80, 160, 300, 300] {
+        announcer.handle_stalled(true, at(now));
+        assert_eq!(
+            told(&announcer),
+            (Announce::Withdrawn, Some(Reason::Stalled))
+        );
+        announcer.handle_stalled(false, at(now + 1));
+        announcer.handle_timeout(at(now + need));
+        let unproven = (Announce::Withdrawn, Some(Reason::Unproven));
+        assert_eq!(told(&announcer), unproven, "{need}");
+        now += 1 + need;
+        announcer.handle_timeout(at(now));
+        assert_eq!(told(&announcer), (Announce::Up, None), "{need}");
+    }
+}
+
+#[test]
+fn a_lost_backbone_drains_and_withdraws_with_a_permit_only() {
+    for (permit, announce) in [
+        (Permit::Unknown, Announce::Draining),
+        (Permit::Refused, Announce::Draining),
+        (held(100), Announce::Withdrawn),
+        (held(20), Announce::Draining),
+    ] {
+        let mut announcer = up();
+        announcer.handle_reach(NOTHING, at(20));
+        let drains = (Announce::Draining, Some(Reason::Backbone));
+        assert_eq!(told(&announcer), drains);
+        assert!(announcer.wants_permit());
+        announcer.handle_permit(permit, at(20));
+        assert_eq!(
+            told(&announcer),
+            (announce, Some(Reason::Backbone)),
+            "{permit:?}"
+        );
+    }
+}
+
+#[test]
+fn a_permit_that_ends_brings_it_back_draining_and_no_other_moves_it_soon() {
+    let mut announcer = up();
+    announcer.handle_reach(NOTHING, at(20));
+    announcer.handle_permit(held(30), at(20));
+    assert!(announcer.is_away());
+    announcer.handle_timeout(at(30));
+    let drains = (Announce::Draining, Some(Reason::Backbone));
+    assert_eq!(told(&announcer), drains);
+    announcer.handle_permit(held(300), at(31));
+    assert_eq!(told(&announcer), drains, "two falls: not within 40 s");
+    announcer.handle_timeout(at_ms(69_999));
+    assert_eq!(told(&announcer), drains);
+    announcer.handle_timeout(at(70));
+    assert_eq!(
+        told(&announcer),
+        (Announce::Withdrawn, Some(Reason::Backbone))
+    );
+}
+
+#[test]
+fn away_with_a_permit_it_comes_back_when_it_is_well_and_keeps_the_permit_until_then() {
+    let mut announcer = up();
+    announcer.handle_reach(NOTHING, at(20));
+    announcer.handle_permit(held(60), at(20));
+    announcer.handle_reach(ALL, at(25));
+    assert_eq!(
+        told(&announcer),
+        (Announce::Withdrawn, Some(Reason::Unproven))
+    );
+    assert!(announcer.is_away() && announcer.wants_permit());
+    announcer.handle_timeout(at(45));
+    assert_eq!(told(&announcer), (Announce::Up, None));
+    // The permit ends on the way.
+    let mut announcer = up();
+    announcer.handle_reach(NOTHING, at(20));
+    announcer.handle_permit(held(30), at(20));
+    announcer.handle_reach(ALL, at(25));
+    announcer.handle_timeout(at(30));
+    assert_eq!(
+        told(&announcer),
+        (Announce::Draining, Some(Reason::Unproven))
+    );
+}
+
+#[test]
+fn a_start_without_a_backbone_does_not_leave_the_world_with_nobody() {
+    let mut announcer = Announcer::new(CONFIG, at(0));
+    announcer.handle_permit(Permit::Refused, at(1));
+    announcer.handle_timeout(at(9));
+    assert_eq!(announcer.announce(), Announce::Withdrawn);
+    announcer.handle_timeout(at(10));
+    assert_eq!(
+        told(&announcer),
+        (Announce::Draining, Some(Reason::Backbone))
+    );
+    announcer.handle_reach(ALL, at(11));
+    announcer.handle_timeout(at(20));
+    assert_eq!(
+        told(&announcer),
+        (Announce::Draining, Some(Reason::Starting))
+    );
+    announcer.handle_timeout(at(21));
+    assert_eq!(told(&announcer), (Announce::Up, None));
+}
+
+#[test]
+fn a_region_that_is_gone_for_long_drains_and_a_flow_cache_changes_nothing() {
+    let mut announcer = up();
+    announcer.handle_flow_cache(false, at(20));
+    assert_eq!(told(&announcer), (Announce::Up, None));
+    assert!(announcer.amiss().eq([Reason::FlowCache]));
+    announcer.handle_reach(NO_REGION, at(20));
+    announcer.handle_permit(held(300), at(20));
+    assert_eq!(told(&announcer), (Announce::Up, None));
+    announcer.handle_timeout(at(25));
+    assert_eq!(
+        told(&announcer),
+        (Announce::Draining, Some(Reason::Region))
+    );
+    assert!(announcer.amiss().eq([Reason::Region, Reason::FlowCache]));
+    announcer.handle_reach(ALL, at(30));
+    announcer.handle_timeout(at(49));
+    assert_eq!(
+        told(&announcer),
+        (Announce::Draining, Some(Reason::Unproven))
+    );
+    announcer.handle_timeout(at(50));
+    assert_eq!(told(&announcer), (Announce::Up, None));
+}
+
+#[test]
+fn orders_are_followed_at_once_and_are_no_falls() {
+    let mut announcer = up();
+    for round in 0..20 {
+        let now = at(20 + round);
+        announcer.handle_order(Order::Drain, now);
+        assert_eq!(told(&announcer), (Announce::Draining, Some(Reason::Drain)));
+        announcer.handle_order(Order::Withdraw, now);
+        assert_eq!(told(&announcer), (Announce::Withdrawn, Some(Reason::Drain)));
+        assert!(announcer.wants_permit() && !announcer.is_away());
+        announcer.handle_order(Order::Serve, now);
+        assert_eq!(told(&announcer), (Announce::Up, None));
+    }
+    // One that has not come up yet is not brought up by an order to drain.
+    let mut announcer = Announcer::new(CONFIG, at(0));
+    announcer.handle_reach(ALL, at(0));
+    announcer.handle_order(Order::Drain, at(1));
+    assert_eq!(announcer.announce(), Announce::Withdrawn);
+}
+
+#[test]
+fn with_a_cover_the_first_waits_for_others_that_are_about_to_come_too() {
+    let known = |announced, ready| Peers::Known { announced, ready };
+    for (cover, peers, announce) in [
+        (true, known(0, 0), Announce::Withdrawn),
+        (true, known(0, 1), Announce::Up),
+        (true, known(1, 0), Announce::Up),
+        (true, Peers::Unknown, Announce::Up),
+        (false, known(0, 0), Announce::Up),
+    ] {
+        let config = AnnounceConfig { cover, ..CONFIG };
+        let mut announcer = Announcer::new(config, at(0));
+        announcer.handle_peers(peers, at(0));
+        announcer.handle_reach(ALL, at(0));
+        announcer.handle_timeout(at(10));
+        assert_eq!(announcer.announce(), announce, "{cover} {peers:?}");
+        assert!(announcer.is_ready());
+        announcer.handle_timeout(at(10) + PEERS_PATIENCE);
+        assert_eq!(announcer.announce(), Announce::Up, "not for ever");
+    }
+}
+
+#[test]
+fn names_are_distinct() {
+    let mut names: Vec<_> = Reason::ALL.map(Reason::as_str).to_vec();
+    names.extend(Announce::ALL.map(Announce::as_str));
+    names.sort_unstable();
+    names.dedup();
+    assert_eq!(names.len(), Reason::ALL.len() + Announce::ALL.len());
+}
