@@ -47,6 +47,33 @@ pub enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<OsString>,
     },
+    /// Hand the clients of a PoP over to others, and say how it goes; exit code 1 when packets were lost or still arrive
+    Drain(DrainArgs),
+    /// Let a drained PoP serve again
+    Undrain(DrainArgs),
+}
+
+/// Arguments of `drain` and `undrain`. A PoP answers on its own host alone.
+#[derive(Debug, ClapArgs)]
+pub struct DrainArgs {
+    /// Name of the PoP in the topology
+    pub pop: String,
+    /// The topology file
+    #[arg(long, value_name = "FILE")]
+    pub topology: PathBuf,
+    /// File with the admin token of the PoP
+    #[arg(
+        long,
+        value_name = "FILE",
+        default_value = "/etc/firsthop/credentials/admin.token"
+    )]
+    pub token: PathBuf,
+    /// Where the PoP's admin address is reached, if not where the topology says: the near end of a tunnel
+    #[arg(long, value_name = "ADDRESS")]
+    pub at: Option<SocketAddr>,
+    /// Give the order, and do not wait for what becomes of it
+    #[arg(long)]
+    pub no_wait: bool,
 }
 
 /// Arguments of `up`.

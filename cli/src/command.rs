@@ -15,6 +15,7 @@ use crate::args::{
     RenderCommand, TopoCommand,
 };
 use crate::certs::{self, Authority, NetworkValidity, Validity};
+use crate::drain;
 use crate::explain;
 use crate::files::{Existing, write_set};
 use crate::keys::{self, Rotation};
@@ -52,6 +53,8 @@ pub fn run(args: Args) -> ExitCode {
         Command::Topo(command) => topo(command),
         Command::Explain(ExplainCommand::Steer(args)) => explain::steer(&args),
         Command::Lab { arguments } => become_lab(&arguments),
+        Command::Drain(args) => drain::run(drain::Verb::Drain, &args),
+        Command::Undrain(args) => drain::run(drain::Verb::Undrain, &args),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -3,7 +3,7 @@
 //! ```text
 //! main --> args --> up      a network of in-process nodes or child processes, and the demo page
 //!                   node    one node: the same code as the programs pop, core-relay, transceiver, geodns
-//!                   certs   keys   topo   explain
+//!                   certs   keys   topo   explain   drain   undrain
 //!                   lab     goes on as the program `lab`
 //! ```
 //!
@@ -16,6 +16,7 @@ pub mod args;
 pub mod certs;
 mod command;
 mod demo;
+mod drain;
 mod explain;
 pub mod files;
 pub mod keys;

@@ -2,7 +2,7 @@
 //! request.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -51,7 +51,11 @@ impl Redis {
     /// # Errors
     /// No port is free.
     pub fn absent() -> anyhow::Result<Self> {
-        let free = TcpListener::bind("127.0.0.1:0").context("looking for a free port")?;
+        Self::absent_at(Ipv4Addr::LOCALHOST.into())
+    }
+
+    fn absent_at(ip: IpAddr) -> anyhow::Result<Self> {
+        let free = TcpListener::bind((ip, 0)).context("looking for a free port")?;
         Ok(Self {
             address: free.local_addr()?,
             child: None,
@@ -68,6 +72,16 @@ impl Redis {
         Ok(redis)
     }
 
+    /// On a port of its own of this address, which is one of a test's own namespace: it lets everybody in.
+    ///
+    /// # Errors
+    /// See [`Self::start`].
+    pub fn start_at(ip: IpAddr) -> anyhow::Result<Self> {
+        let mut redis = Self::absent_at(ip)?;
+        redis.begin()?;
+        Ok(redis)
+    }
+
     /// Starts it, empty.
     ///
     /// # Errors
@@ -76,7 +90,9 @@ impl Redis {
         Self::find()?;
         let child = Command::new("setpriv")
             .args(["--pdeathsig", "KILL", "--", PROGRAM])
-            .args(["--bind", "127.0.0.1", "--port"])
+            .args(["--protected-mode", "no", "--bind"])
+            .arg(self.address.ip().to_string())
+            .arg("--port")
             .arg(self.address.port().to_string())
             .args(["--save", "", "--appendonly", "no"])
             .stdin(Stdio::null())

@@ -54,6 +54,7 @@ impl Node {
             topology: network.topology_file(),
             node: name.to_owned(),
             credentials: network.credentials(name),
+            state_dir: None,
             check: false,
             print_config: false,
             log: "warn".to_owned(),

@@ -17,9 +17,11 @@ mod running;
 mod shutdown;
 
 pub use config::{Config, ConfigHandle, StartError, load};
-pub use lifecycle::{Checks, Start, main, main_checked, main_of, main_with};
+pub use lifecycle::{Checks, Refused, Start, main, main_checked, main_of, main_with};
 pub use running::Running;
 pub use shutdown::{Shutdown, State};
+
+use std::path::PathBuf;
 
 use crate::control::Control;
 use crate::metrics::Registry;
@@ -41,6 +43,8 @@ pub struct NodeContext {
     pub control: Control,
     /// Watches its workers.
     pub watch: Watch,
+    /// Where it keeps what must outlive it.
+    pub state_dir: Option<PathBuf>,
     /// What nodes of this process tell each other where the topology names no state store.
     pub hub: Hub,
 }
@@ -67,8 +71,16 @@ impl NodeContext {
             shutdown: Shutdown::new(),
             control,
             watch,
+            state_dir: None,
             hub: Hub::default(),
         }
+    }
+
+    /// The same, for a node that keeps something.
+    #[must_use]
+    pub fn with_state_dir(mut self, dir: Option<PathBuf>) -> Self {
+        self.state_dir = dir;
+        self
     }
 
     /// The same, for a process whose nodes know each other.

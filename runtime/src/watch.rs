@@ -75,7 +75,41 @@ pub struct Heart {
     turns: u64,
 }
 
+/// Reads the turns of one worker without a lock, for who must not depend on anybody else.
+#[derive(Clone)]
+pub struct Turns {
+    cell: Arc<Cell>,
+}
+
+impl Turns {
+    /// How many there were; 0: the worker has not begun.
+    #[must_use]
+    pub fn so_far(&self) -> u64 {
+        self.cell.turns.load(Ordering::Relaxed)
+    }
+
+    /// Whether the worker has ended.
+    #[must_use]
+    pub fn ended(&self) -> bool {
+        self.cell.ended.load(Ordering::Relaxed)
+    }
+}
+
+impl std::fmt::Debug for Turns {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Turns").field(&self.so_far()).finish()
+    }
+}
+
 impl Heart {
+    /// A way to read its turns.
+    #[must_use]
+    pub fn turns(&self) -> Turns {
+        Turns {
+            cell: Arc::clone(&self.cell),
+        }
+    }
+
     /// Says that the worker has begun another turn: a plain store.
     pub fn beat(&mut self) {
         self.turns += 1;

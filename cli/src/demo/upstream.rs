@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use axum::body::Bytes;
+use axum::http::header::AUTHORIZATION;
 use axum::http::{Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper_util::client::legacy::Client;
@@ -66,8 +67,23 @@ impl Upstream {
         Some((answer.status(), answer.into_body()))
     }
 
+    /// `POST` without a body to a node's admin HTTP.
+    pub(crate) async fn post(
+        &self,
+        admin: SocketAddr,
+        path: &str,
+        token: &str,
+    ) -> Option<(StatusCode, Bytes)> {
+        let request = Request::post(format!("http://{admin}{path}"))
+            .header(AUTHORIZATION, format!("Bearer {token}"))
+            .body(Full::default())
+            .ok()?;
+        let answer = self.send(request).await.ok()?;
+        Some((answer.status(), answer.into_body()))
+    }
+
     /// JSON from a node's admin HTTP, when it answers 200.
-    pub(super) async fn admin_json(&self, admin: SocketAddr, path: &str) -> Option<Value> {
+    pub(crate) async fn admin_json(&self, admin: SocketAddr, path: &str) -> Option<Value> {
         let (status, body) = self.admin(admin, path).await?;
         (status == StatusCode::OK)
             .then(|| serde_json::from_slice(&body).ok())

@@ -53,6 +53,7 @@ impl InProcess {
             topology: self.files.topology.clone(),
             node: node.name.clone(),
             credentials: credentials_dir(&self.files.credentials, &node.name),
+            state_dir: None,
             check: false,
             print_config: false,
             log: self.files.log.clone(),

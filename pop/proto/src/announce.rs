@@ -324,6 +324,15 @@ impl Announcer {
         })
     }
 
+    /// How it stands with the permit.
+    #[must_use]
+    pub fn permit(&self, now: Instant) -> Permit {
+        match self.permit {
+            Permit::Held { until } if now >= until => Permit::Unknown,
+            permit @ (Permit::Held { .. } | Permit::Unknown | Permit::Refused) => permit,
+        }
+    }
+
     /// Whether a permit is to be asked for, and held on to: by whoever is away, for whatever reason, so that the others
     /// know; and by whoever wants to be.
     #[must_use]
@@ -340,7 +349,9 @@ impl Announcer {
     /// How long it must be well before it comes up.
     #[must_use]
     pub fn need(&self, now: Instant) -> Duration {
-        let Self { config, damping, .. } = self;
+        let Self {
+            config, damping, ..
+        } = self;
         damping.need(config.up_after, config.up_after_max, now)
     }
 
@@ -395,7 +406,11 @@ impl Announcer {
             return (Withdrawn, Some(unproven));
         }
         if !self.reach.backbone {
-            let announce = if self.may_leave(now) { Withdrawn } else { Draining };
+            let announce = if self.may_leave(now) {
+                Withdrawn
+            } else {
+                Draining
+            };
             return (announce, Some(Reason::Backbone));
         }
         if self.order == Order::Drain {

@@ -412,9 +412,7 @@ impl Drain {
     }
 
     fn withdrawn(&self, took: Duration, now: Instant) -> Option<Effect> {
-        if self.sight.announce == Announce::Withdrawn
-            && took >= RATE_WINDOW
-            && self.has_fallen(now)
+        if self.sight.announce == Announce::Withdrawn && took >= RATE_WINDOW && self.has_fallen(now)
         {
             return Some(Effect::Silent);
         }
@@ -480,7 +478,11 @@ impl Traffic {
     /// Packets of a [`RATE_WINDOW`], by those of the last one or a little more.
     fn lately(&self, now: Instant) -> u64 {
         let age = |at: &Instant| now.saturating_duration_since(*at);
-        let mut old = self.counts.iter().rev().filter(|(at, _)| age(at) >= RATE_WINDOW);
+        let mut old = self
+            .counts
+            .iter()
+            .rev()
+            .filter(|(at, _)| age(at) >= RATE_WINDOW);
         let Some((at, then)) = old.next().or_else(|| self.counts.front()) else {
             return 0;
         };
@@ -567,16 +569,25 @@ mod tests {
         pop.drain.handle_drain(pop.now);
         assert_eq!(pop.drain.traffic_pps(pop.now), (200, 200));
         pop.run(Duration::from_secs(1));
-        assert_eq!((pop.drain.step(), pop.drain.order()), (Step::Flush, Order::Serve));
+        assert_eq!(
+            (pop.drain.step(), pop.drain.order()),
+            (Step::Flush, Order::Serve)
+        );
         pop.sight.flush = Flush::Over { unstored: 0 };
         pop.run(LOOK);
-        assert_eq!((pop.drain.step(), pop.drain.order()), (Step::Shift, Order::Drain));
+        assert_eq!(
+            (pop.drain.step(), pop.drain.order()),
+            (Step::Shift, Order::Drain)
+        );
         pop.run(Duration::from_millis(1900));
         assert_eq!(pop.drain.step(), Step::Shift, "routers get their time");
         pop.run(Duration::from_millis(200));
         assert_eq!(pop.drain.step(), Step::Withdraw);
         pop.run(Duration::from_secs(1));
-        assert_eq!((pop.drain.step(), pop.drain.order()), (Step::Linger, Order::Withdraw));
+        assert_eq!(
+            (pop.drain.step(), pop.drain.order()),
+            (Step::Linger, Order::Withdraw)
+        );
         pop.run(Duration::from_secs(28));
         assert_eq!(pop.drain.step(), Step::Linger);
         pop.sight.lost = 3;
@@ -651,8 +662,14 @@ mod tests {
             pop.drain.handle_drain(pop.now);
             assert_eq!((pop.drain.step(), pop.effects()), (step, passed));
             pop.drain.handle_undrain(pop.now);
-            assert_eq!((pop.drain.step(), pop.drain.order()), (Step::Serving, Order::Serve));
-            let cut = pop.effects().last().map(|(_, effect)| *effect == Effect::Cut);
+            assert_eq!(
+                (pop.drain.step(), pop.drain.order()),
+                (Step::Serving, Order::Serve)
+            );
+            let cut = pop
+                .effects()
+                .last()
+                .map(|(_, effect)| *effect == Effect::Cut);
             assert_eq!(cut, Some(step != Step::Done), "{step:?}");
             let effects = pop.effects();
             pop.drain.handle_undrain(pop.now);

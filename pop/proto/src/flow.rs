@@ -43,6 +43,13 @@ impl FlowKey {
     }
 }
 
+impl FlowKey {
+    /// The client it was made of.
+    pub(crate) fn client(&self) -> ClientAddr {
+        ClientAddr::new((Ipv6Addr::from(self.ip), self.port).into())
+    }
+}
+
 impl Hash for FlowKey {
     fn hash<H: Hasher>(&self, state: &mut H) {
         state.write_u128(u128::from_ne_bytes(self.ip));

@@ -103,6 +103,7 @@ pub struct Flows {
     draining: bool,
     /// What was stored by then is stored again soon.
     store_again: Option<Tick>,
+    flush: Option<cache::Flushing>,
     totals: Stats,
 }
 
@@ -124,6 +125,7 @@ impl Flows {
             sweep_at: None,
             draining: false,
             store_again: None,
+            flush: None,
             totals: Stats::default(),
         }
     }

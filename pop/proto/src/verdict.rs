@@ -115,9 +115,64 @@ wire::drop_reasons! {
     SendFailed = "send_failed",
 }
 
+impl DropReason {
+    /// Whether it takes packets of sessions that go on, and not only strays and what nobody asked for: what a drain tells as lost.
+    #[must_use]
+    pub const fn is_loss(self) -> bool {
+        match self {
+            Self::TableFull
+            | Self::TentativeFull
+            | Self::Draining
+            | Self::Unanswered
+            | Self::QuestionsFull
+            | Self::QuestionPrefixRate
+            | Self::QuestionRate
+            | Self::HoldClientFull
+            | Self::HoldFull
+            | Self::LinkDown
+            | Self::LinkFull
+            | Self::Oversize
+            | Self::HopLimit
+            | Self::Reassembly
+            | Self::SendFailed => true,
+            Self::Empty
+            | Self::TooLong
+            | Self::OwnAddress
+            | Self::BadSource
+            | Self::StunMalformed
+            | Self::StunNoUsername
+            | Self::HintMalformed
+            | Self::HintUnknownKey
+            | Self::HintForged
+            | Self::HintExpired
+            | Self::UnknownRegion
+            | Self::OutsideCidr
+            | Self::TentativeHint
+            | Self::NoFlow
+            | Self::NotCommitted
+            | Self::Ended
+            | Self::Uncached
+            | Self::OfferClient
+            | Self::OfferPrefixRate
+            | Self::OfferRate
+            | Self::BadRecord
+            | Self::WrongTag
+            | Self::WrongRegion
+            | Self::BadIngress => false,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn loss_is_told_from_strays() {
+        let lost = DropReason::ALL.iter().filter(|reason| reason.is_loss());
+        assert_eq!(lost.count(), 15);
+        assert!(DropReason::LinkDown.is_loss() && !DropReason::HintForged.is_loss());
+    }
 
     #[test]
     fn labels_are_distinct_and_every_reason_has_its_own_cell() {

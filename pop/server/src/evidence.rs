@@ -25,6 +25,7 @@ use runtime::store::{
 use tokio::task::JoinHandle;
 use topology::Pop;
 
+use crate::announce::Orders;
 use crate::state::{Board, WorkerState};
 
 /// Samples of all workers that wait for the task.
@@ -69,13 +70,14 @@ impl Evidence {
         context: &NodeContext,
         pop: &Pop,
         board: &Arc<Board>,
-        samples: &Arc<Samples>,
+        (samples, orders): (&Arc<Samples>, &Arc<Orders>),
     ) -> anyhow::Result<Self> {
         let medians: Arc<Mutex<Medians>> = Arc::default();
         observe(&context.metrics, &medians, samples);
         let own = Own {
             board: Arc::clone(board),
             shutdown: context.shutdown.clone(),
+            orders: Arc::clone(orders),
             config: context.config.clone(),
             flows_max: u64::from(pop.flows_max) * u64::from(pop.workers),
             medians: Arc::clone(&medians),
@@ -109,6 +111,7 @@ async fn take(samples: Arc<Samples>, medians: Arc<Mutex<Medians>>) {
 struct Own {
     board: Arc<Board>,
     shutdown: Shutdown,
+    orders: Arc<Orders>,
     config: ConfigHandle,
     flows_max: u64,
     medians: Arc<Mutex<Medians>>,
@@ -120,7 +123,7 @@ impl Tell for Own {
         Told {
             ready: self.board.ready().is_ok(),
             draining: match self.shutdown.state() {
-                State::Running => false,
+                State::Running => self.orders.is_draining(),
                 State::Draining { .. } | State::Stopped => true,
             },
             role: Role::Pop(PopState {

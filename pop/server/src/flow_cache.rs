@@ -33,10 +33,11 @@ use tokio::task::JoinHandle;
 use topology::Pop;
 
 pub(crate) use port::Port;
-pub(crate) use status::{CacheView, Status};
+pub(crate) use status::{CacheView, State, Status};
 
 use crate::flow_cache::queues::Queues;
 use crate::flow_cache::task::Task;
+use crate::ingress::Addresses;
 use runtime::random;
 
 /// How long a PoP that stops waits for what is still to be written.
@@ -60,6 +61,7 @@ impl FlowCache {
         context: &NodeContext,
         config: &Config,
         pop: &Pop,
+        addresses: &Addresses,
     ) -> anyhow::Result<Option<Self>> {
         let Some(group) = config.topology.failover_group_of(pop) else {
             return Ok(None);
@@ -70,7 +72,7 @@ impl FlowCache {
         let (stop, stopped) = watch::channel(false);
         let task = Task::new(
             context,
-            (group, pop),
+            (group, addresses),
             Arc::clone(&queues),
             Arc::clone(&status),
             (random::number()?, stopped),
@@ -96,9 +98,24 @@ impl FlowCache {
         Port::new(Arc::clone(&self.queues), worker)
     }
 
+    /// What becomes of what workers store.
+    pub(crate) fn stores(&self) -> StoresSeen {
+        StoresSeen(Arc::clone(&self.queues))
+    }
+
     /// What `/state` shows.
     pub(crate) fn status(&self) -> Arc<Status> {
         Arc::clone(&self.status)
+    }
+}
+
+/// Looks at stores without a lock.
+pub(crate) struct StoresSeen(Arc<Queues>);
+
+impl StoresSeen {
+    /// Whether each that was said has come to an end, and how many failed so far.
+    pub(crate) fn settled(&self) -> (bool, u64) {
+        self.0.stores.settled()
     }
 }
 

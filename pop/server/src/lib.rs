@@ -10,6 +10,7 @@
 
 #![forbid(unsafe_code)]
 
+mod announce;
 mod downlink;
 mod drain;
 mod evidence;
@@ -20,6 +21,7 @@ mod preference;
 pub mod regions;
 mod state;
 mod uplink;
+mod vitals;
 mod worker;
 
 use std::sync::Arc;
@@ -32,9 +34,10 @@ use runtime::node::{NodeContext, Running};
 use runtime::random;
 use runtime::thread::spawn_worker;
 
+use crate::announce::{Announcing, Orders, Status};
 use crate::evidence::{Evidence, Samples};
 use crate::flow_cache::FlowCache;
-use crate::ingress::Ingress;
+use crate::ingress::{Addresses, Ingress};
 use crate::state::Board;
 use crate::worker::{Shared, Worker};
 
@@ -48,11 +51,11 @@ pub fn start(context: NodeContext) -> anyhow::Result<Running> {
         .topology
         .pop_named(&context.name)
         .with_context(|| format!("the topology has no PoP named `{}`", context.name))?;
-    ingress::refuse_taken(pop)?;
-    let cache = FlowCache::start(&context, &config, pop)?;
+    let addresses = Addresses::of(&config.topology, pop)?;
+    let cache = FlowCache::start(&context, &config, pop, &addresses)?;
     let board = Arc::new(Board::new(
         &context.name,
-        &pop.ingress,
+        addresses.sockets().collect(),
         (pop.workers, clock::now()),
         cache.as_ref().map(FlowCache::status),
     ));
@@ -63,7 +66,7 @@ pub fn start(context: NodeContext) -> anyhow::Result<Running> {
     let mut workers = Vec::with_capacity(usize::from(pop.workers));
     for index in 0..pop.workers {
         // The kernel spreads clients over the sockets of a group by their order in it, so that order is always the same.
-        let ingress = Ingress::bind(pop, &context.metrics)
+        let ingress = Ingress::bind(&addresses, pop.workers, &context.metrics)
             .with_context(|| format!("ingress of worker {index}"))?;
         let shared = Shared {
             board: &board,
@@ -73,9 +76,11 @@ pub fn start(context: NodeContext) -> anyhow::Result<Running> {
         };
         workers.push(Worker::new(&context, &config, pop, index, ingress, shared)?);
     }
-    let server = admin::serve(&context, pop.admin, admin_of(&board))?;
-    let evidence = Evidence::start(&context, pop, &board, &samples)?;
-    let mut threads = Vec::with_capacity(workers.len());
+    let announcing = Announcing::prepare(&context, pop, &addresses, &board, cache.as_ref())?;
+    let (orders, status) = (announcing.orders(), announcing.status());
+    let server = admin::serve(&context, pop.admin, admin_of(&board, &orders, &status))?;
+    let evidence = Evidence::start(&context, pop, &board, (&samples, &orders))?;
+    let mut threads = Vec::with_capacity(workers.len() + 1);
     for (index, worker) in workers.into_iter().enumerate() {
         let pin = pop.pin.then_some(index);
         let thread = spawn_worker(&format!("pop-{index}"), pin, move || worker.run());
@@ -87,17 +92,34 @@ pub fn start(context: NodeContext) -> anyhow::Result<Running> {
             }
         }
     }
-    tracing::info!(node = context.name, admin = %server.address(), ingress = ?pop.ingress, "pop runs");
+    match announcing.start() {
+        Ok(thread) => threads.push(thread),
+        Err(error) => {
+            context.shutdown.stop();
+            return Err(error).context("starting the announce thread");
+        }
+    }
+    let ingress: Vec<_> = addresses.sockets().collect();
+    tracing::info!(node = context.name, admin = %server.address(), ?ingress, "pop runs");
     Ok(Running::new(threads, move || {
         drop((server, cache, evidence))
     }))
 }
 
-fn admin_of(board: &Arc<Board>) -> Admin {
-    let (ready, state) = (Arc::clone(board), Arc::clone(board));
+fn admin_of(board: &Arc<Board>, orders: &Arc<Orders>, status: &Arc<Status>) -> Admin {
+    let (ready, ordered) = (Arc::clone(board), Arc::clone(orders));
+    let (state, announce, look) = (Arc::clone(board), Arc::clone(status), Arc::clone(status));
     Admin {
-        ready: Box::new(move || ready.ready()),
-        state: Box::new(move || state.to_json()),
-        routes: axum::Router::new(),
+        ready: Box::new(move || {
+            if ordered.is_draining() {
+                return Err("draining".to_owned());
+            }
+            if look.stands_still(clock::now()) {
+                return Err("nobody decides about announcements and drains".to_owned());
+            }
+            ready.ready()
+        }),
+        state: Box::new(move || state.to_json(announce.announce())),
+        routes: announce::routes(Arc::clone(orders), Arc::clone(status)),
     }
 }

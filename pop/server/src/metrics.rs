@@ -208,7 +208,7 @@ impl Metrics {
 }
 
 /// Losses inside a link that are the same to an operator as losses in front of it.
-const fn as_drop_reason(reason: LinkDrop) -> Option<DropReason> {
+pub(crate) const fn as_drop_reason(reason: LinkDrop) -> Option<DropReason> {
     match reason {
         LinkDrop::NotUp => Some(DropReason::LinkDown),
         LinkDrop::QueueFull => Some(DropReason::LinkFull),

@@ -8,8 +8,10 @@ use std::time::Instant;
 
 use serde::Serialize;
 
+use crate::announce::AnnounceView;
 use crate::drain::Drain;
 use crate::flow_cache::{CacheView, Status};
+use crate::vitals::Vitals;
 
 /// One place for each worker.
 pub(crate) struct Board {
@@ -18,6 +20,7 @@ pub(crate) struct Board {
     workers: Vec<Mutex<WorkerState>>,
     cache: Option<Arc<Status>>,
     pub(crate) drain: Drain,
+    pub(crate) vitals: Vitals,
 }
 
 /// One worker as `/state` shows it.
@@ -76,6 +79,8 @@ struct View {
     node: String,
     ingress: Vec<SocketAddr>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    announce: Option<AnnounceView>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     flow_cache: Option<CacheView>,
     workers: Vec<WorkerState>,
 }
@@ -83,13 +88,13 @@ struct View {
 impl Board {
     pub(crate) fn new(
         node: &str,
-        ingress: &[SocketAddr],
+        ingress: Vec<SocketAddr>,
         (workers, now): (u8, Instant),
         cache: Option<Arc<Status>>,
     ) -> Self {
         Self {
             node: node.to_owned(),
-            ingress: ingress.to_vec(),
+            ingress,
             workers: (0..workers)
                 .map(|worker| {
                     Mutex::new(WorkerState {
@@ -100,6 +105,7 @@ impl Board {
                 .collect(),
             cache,
             drain: Drain::new(workers, now),
+            vitals: Vitals::new(workers),
         }
     }
 
@@ -130,10 +136,11 @@ impl Board {
         Ok(cut_off)
     }
 
-    pub(crate) fn to_json(&self) -> serde_json::Value {
+    pub(crate) fn to_json(&self, announce: Option<AnnounceView>) -> serde_json::Value {
         let view = View {
             node: self.node.clone(),
             ingress: self.ingress.clone(),
+            announce,
             flow_cache: self.cache.as_ref().map(|cache| cache.view()),
             workers: self.read().collect(),
         };
@@ -175,7 +182,7 @@ mod tests {
 
     #[test]
     fn a_region_without_a_link_is_told_and_a_worker_without_any_is_not_ready() {
-        let board = Board::new("p1", &[], (1, runtime::clock::now()), None);
+        let board = Board::new("p1", Vec::new(), (1, runtime::clock::now()), None);
         let show = |links| {
             let (worker, state) = (0, WorkerState::default());
             board.show(WorkerState {

@@ -28,7 +28,7 @@ use runtime::pace::Pace;
 use runtime::poll::{Ready, Waker};
 use runtime::random;
 use runtime::udp::{BindOptions, GRO_SLOT_BYTES, RecvBatch, UdpSocket, send_segments};
-use runtime::watch::Heart;
+use runtime::watch::{Heart, IDLE_TURN_MAX};
 use topology::Pop;
 use wire::hint::Minute;
 use wire::reassembly::Reassembler;
@@ -57,6 +57,11 @@ const BACKBONE_SLOTS: usize = 16;
 const REASSEMBLY_PACKETS_MAX: u16 = 256;
 /// How long a split packet may lack a part: far more than the parts of one packet are ever apart.
 const REASSEMBLY_TTL: Duration = Duration::from_millis(250);
+
+/// Between two steps of a flush.
+const FLUSH_PAUSE: Duration = Duration::from_millis(1);
+/// An idle worker makes so many turns in the time after which a worker that makes none is taken for stalled.
+const TURNS_UNTIL_STALLED: u32 = 4;
 
 /// See the module head.
 pub(crate) struct Worker {
@@ -88,6 +93,15 @@ pub(crate) struct Worker {
     last_forwarded: Instant,
     log_limits: report::LogLimits,
     heart: Heart,
+    /// An idle worker makes a turn at least so often.
+    turn_max: Duration,
+    /// The latest flush that was done, and the one under way.
+    flushed: u64,
+    flushing: Option<u64>,
+    /// Flows that flush could not store.
+    unstored: u64,
+    /// Packets of clients that came to VIPs and were forwarded.
+    vip_packets: u64,
 }
 
 /// What all workers of a PoP have in common.
@@ -120,6 +134,8 @@ impl Worker {
         let mut regions = Regions::none();
         regions.apply(&plan, &mut links, now);
         let waker = Waker::new().context("waker")?;
+        let heart = context.watch.heart(&index.to_string());
+        shared.board.vitals.set_turns(index, heart.turns());
         context.shutdown.register(&waker);
         let flows = FlowsConfig {
             flows_max: pop.flows_max,
@@ -164,7 +180,12 @@ impl Worker {
             draining: false,
             last_forwarded: now,
             log_limits: report::LogLimits::new(),
-            heart: context.watch.heart(&index.to_string()),
+            heart,
+            turn_max: turn_max(config, pop),
+            flushed: 0,
+            flushing: None,
+            unstored: 0,
+            vip_packets: 0,
         })
     }
 
@@ -212,6 +233,7 @@ impl Worker {
             State::Running => return false,
             State::Stopped => return true,
             State::Draining { deadline } if now >= deadline => return true,
+            State::Draining { .. } if self.board.vitals.is_held() => return false,
             State::Draining { .. } => {}
         }
         if !self.draining {
@@ -272,8 +294,10 @@ impl Worker {
     }
 
     fn take_ingress(&mut self, index: usize, at: Now) -> bool {
+        let vip = self.ingress.is_vip(index);
         for _ in 0..BATCHES_MAX {
             let full = self.ingress.recv(index, &mut self.totals.drops);
+            let before = self.totals.up.packets;
             let mut uplink = UplinkPath {
                 flows: &mut self.flows,
                 routes: &self.routes,
@@ -295,6 +319,9 @@ impl Worker {
                     let lost = send_links(uplink.links, socket, buffer, at.instant);
                     uplink.totals.backbone_lost += lost;
                 }
+            }
+            if vip {
+                self.vip_packets += self.totals.up.packets - before;
             }
             if !full {
                 return false;
@@ -389,7 +416,9 @@ impl Worker {
             State::Draining { deadline } => Some(deadline.min(Drain::idle_at(self.last_forwarded))),
             State::Running | State::Stopped => None,
         };
-        let timeout = self.poll_timers().rest(end, began);
+        let flush = self.flushing.map(|_| began + FLUSH_PAUSE);
+        let end = end.into_iter().chain(flush).min();
+        let timeout = self.poll_timers().rest(end, began).min(self.turn_max);
         let own = [self.waker.as_fd(), self.backbone.as_fd()];
         let mut fds = [self.waker.as_fd(); runtime::poll::FDS_MAX];
         let sockets = self.ingress.sockets().map(UdpSocket::as_fd);
@@ -430,6 +459,14 @@ fn moment() -> Now {
         instant: clock::now(),
         minute: Minute::from_unix_s(clock::unix_s()),
     }
+}
+
+fn turn_max(config: &Config, pop: &Pop) -> Duration {
+    let anycast = config.topology.anycast_of(pop);
+    anycast.map_or(IDLE_TURN_MAX, |anycast| {
+        let stalled_after = Duration::from_millis(anycast.stalled_after_ms.into());
+        (stalled_after / TURNS_UNTIL_STALLED).min(IDLE_TURN_MAX)
+    })
 }
 
 fn routes(config: &Config, pop: &Pop) -> Routes {

@@ -318,6 +318,16 @@ fn settled(topology: &Topology, node: &str) -> serde_json::Map<String, serde_jso
         let named = |(field, value)| (format!("failover_group.{field}"), value);
         fields.extend(group.into_iter().map(named));
     }
+    if topology.pop_named(node).is_some() {
+        // Sockets are bound and routes are made once.
+        let network = &topology.network;
+        for (field, value) in [
+            ("network.vips", serde_json::to_value(&network.vips)),
+            ("network.anycast", serde_json::to_value(&network.anycast)),
+        ] {
+            fields.extend(value.ok().map(|value| (field.to_owned(), value)));
+        }
+    }
     // Buffers and windows of links, and the length of datagrams towards transceivers, are sized once.
     if let Ok(serde_json::Value::Object(link)) = serde_json::to_value(&topology.network.link) {
         let named = |(field, value)| (format!("network.link.{field}"), value);

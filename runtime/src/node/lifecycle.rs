@@ -21,6 +21,11 @@ use crate::metrics::Push;
 /// Starts a node: binds every socket, then spawns its threads.
 pub type Start = fn(NodeContext) -> anyhow::Result<Running>;
 
+/// A node that cannot start the way it is set up: one line says what to change, and the exit code is that of wrong flags.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct Refused(pub String);
+
 /// How often files are looked at.
 const WATCH_INTERVAL: Duration = Duration::from_secs(1);
 /// How long threads may take to end once they are told to stop.
@@ -97,7 +102,8 @@ pub fn main_checked(
         Ok(control) => control,
         Err(error) => return fail(program, &error.into()),
     };
-    let context = NodeContext::new(program, &args.node, config, control);
+    let context = NodeContext::new(program, &args.node, config, control)
+        .with_state_dir(args.state_dir.clone());
     let push = match Push::from_env(&context.metrics) {
         Ok(push) => push,
         Err(error) => return refuse(program, &error),
@@ -105,7 +111,10 @@ pub fn main_checked(
     let reloader = Reloader::new(program, args, files, &context, checks.reload);
     let code = match run(start, &context, reloader, push) {
         Ok(code) => code,
-        Err(error) => fail(program, &error),
+        Err(error) => match error.downcast_ref::<Refused>() {
+            Some(refused) => refuse(program, refused),
+            None => fail(program, &error),
+        },
     };
     logging::flush();
     code

@@ -41,6 +41,7 @@ impl Damping {
 
 #[cfg(test)]
 mod tests {
+    use super::super::tests::start;
     use super::*;
 
     const BASE: Duration = Duration::from_secs(10);
@@ -48,7 +49,7 @@ mod tests {
 
     #[test]
     fn doubles_with_each_fall_of_the_hour_up_to_the_longest() {
-        let start = Instant::now();
+        let start = start();
         let mut damping = Damping::new();
         let mut needs = Vec::new();
         for fall in 0..40u32 {

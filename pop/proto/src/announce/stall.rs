@@ -35,7 +35,9 @@ impl Stalls {
 
     /// The first worker that stands still. `turns` so far, of each; 0: it has not begun.
     pub fn look(&mut self, turns: impl Iterator<Item = u64>, now: Instant) -> Option<usize> {
-        let elapsed = now.saturating_duration_since(self.looked).min(self.look_max);
+        let elapsed = now
+            .saturating_duration_since(self.looked)
+            .min(self.look_max);
         self.looked = now;
         let mut stalled = None;
         for (index, turns) in turns.take(WORKERS_MAX).enumerate() {
@@ -63,6 +65,7 @@ impl Stalls {
 
 #[cfg(test)]
 mod tests {
+    use super::super::tests::start;
     use super::*;
 
     const AFTER: Duration = Duration::from_millis(300);
@@ -70,7 +73,7 @@ mod tests {
 
     #[test]
     fn the_worker_without_turns_is_named_and_one_turn_clears_it() {
-        let start = Instant::now();
+        let start = start();
         let mut stalls = Stalls::new(AFTER, 2 * LOOK, start);
         let mut now = start;
         let mut found = None;
@@ -86,7 +89,7 @@ mod tests {
 
     #[test]
     fn time_that_nobody_ran_and_workers_that_have_not_begun_do_not_count() {
-        let start = Instant::now();
+        let start = start();
         let mut stalls = Stalls::new(AFTER, 2 * LOOK, start);
         assert_eq!(stalls.look([7].into_iter(), start), None);
         let hour = Duration::from_secs(3600);

@@ -203,10 +203,7 @@ fn a_region_that_is_gone_for_long_drains_and_a_flow_cache_changes_nothing() {
     announcer.handle_permit(held(300), at(20));
     assert_eq!(told(&announcer), (Announce::Up, None));
     announcer.handle_timeout(at(25));
-    assert_eq!(
-        told(&announcer),
-        (Announce::Draining, Some(Reason::Region))
-    );
+    assert_eq!(told(&announcer), (Announce::Draining, Some(Reason::Region)));
     assert!(announcer.amiss().eq([Reason::Region, Reason::FlowCache]));
     announcer.handle_reach(ALL, at(30));
     announcer.handle_timeout(at(49));

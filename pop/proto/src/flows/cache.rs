@@ -7,7 +7,7 @@ use wire::{ClientAddr, Owner};
 
 use super::{Arrival, Flows, Now, Source, Taken, Unknown};
 use crate::command::{Answer, Command};
-use crate::flow::{State, TICKS_PER_S, Tick};
+use crate::flow::{Flow, Ingresses, OWNER_IDLE, State, TICKS_PER_S, Tick};
 use crate::recovery::Released;
 use crate::routes::Routes;
 use crate::verdict::{DropReason, Uplink};
@@ -16,6 +16,16 @@ use crate::verdict::{DropReason, Uplink};
 const REFRESH_PART: u32 = 3;
 /// What the cache may have lost is stored again within this part of the time between two stores: so many times the usual rate.
 const AGAIN_PART: u32 = 4;
+
+/// Slots a step of a flush looks at.
+const FLUSH_SLOTS_MAX: u32 = 512;
+
+/// How far a flush has come.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Flushing {
+    slot: u32,
+    unstored: u64,
+}
 
 impl Flows {
     /// What the flow cache is to be told or asked, oldest first. Take them after each input.
@@ -33,6 +43,51 @@ impl Flows {
     /// of the time between two stores.
     pub fn store_again(&mut self, now: Now) {
         self.store_again = Some(self.tick(now.instant));
+    }
+
+    /// Begins to store every flow again whose owner is still heard, whenever it was stored last. [`Self::flush_step`] does it.
+    pub const fn flush(&mut self) {
+        self.flush = Some(Flushing {
+            slot: 0,
+            unstored: 0,
+        });
+    }
+
+    /// Stores some of them; how many found no place once all have been looked at, `None` before that and without [`Self::flush`].
+    pub fn flush_step(&mut self, now: Now) -> Option<u64> {
+        let mut flushing = self.flush?;
+        let tick = self.tick(now.instant);
+        let end = flushing.slot.saturating_add(FLUSH_SLOTS_MAX);
+        while flushing.slot < end.min(self.table.slots()) && !self.commands.are_many() {
+            flushing.unstored += u64::from(!self.flush_slot(flushing.slot, tick));
+            flushing.slot += 1;
+        }
+        let over = flushing.slot >= self.table.slots();
+        self.flush = (!over).then_some(flushing);
+        over.then_some(flushing.unstored)
+    }
+
+    /// Whether nothing is amiss with a slot: it is stored, or need not be. A flow whose owner is silent is left as it is, so
+    /// that no entry of a session that is over is renewed.
+    fn flush_slot(&mut self, slot: u32, now: Tick) -> bool {
+        let heard = |flow: &&Flow| now.since(flow.heard) <= OWNER_IDLE;
+        let Some(flow) = self.table.get(slot).filter(heard).copied() else {
+            return true;
+        };
+        match flow.state {
+            State::Committed { .. } => {}
+            State::Tentative { .. } | State::Recovered | State::Ended { .. } => return true,
+        }
+        let client = flow.key.client();
+        let mut stored = flow.stored_at != Ingresses::default();
+        for ingress in flow.stored_at.iter() {
+            stored &= self.command(Command::Store {
+                client,
+                ingress,
+                owner: flow.owner,
+            });
+        }
+        stored
     }
 
     /// When a flow that would be stored again at `due`, `refresh` after the last time, is.

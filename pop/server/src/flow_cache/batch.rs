@@ -269,7 +269,7 @@ mod tests {
         };
         let ingress = SocketAddr::from(([192, 0, 2, 9], 3478));
         let keys = KeyRing::single(KeyId::new(1).unwrap(), [7; 16]);
-        let entries = Entries::of(Arc::new(keys), &[ingress], Duration::from_secs(60));
+        let entries = Entries::of(Arc::new(keys), [ingress].into(), Duration::from_secs(60));
         let Write { place, owner, .. } = write(What::Forget);
         let next = Owner {
             transceiver: TransceiverId(2),

@@ -48,17 +48,13 @@ pub(crate) enum Found {
 }
 
 impl Entries {
-    pub(crate) fn new(config: &ConfigHandle, ingress: &[SocketAddr], ttl: Duration) -> Self {
+    pub(crate) fn new(config: &ConfigHandle, ingress: Arc<[SocketAddr]>, ttl: Duration) -> Self {
         let keys = Arc::clone(&config.load().credentials.hint_keys);
         Self::of(keys, ingress, ttl)
     }
 
-    pub(crate) fn of(keys: Arc<KeyRing>, ingress: &[SocketAddr], ttl: Duration) -> Self {
-        Self {
-            keys,
-            ingress: ingress.into(),
-            ttl,
-        }
+    pub(crate) fn of(keys: Arc<KeyRing>, ingress: Arc<[SocketAddr]>, ttl: Duration) -> Self {
+        Self { keys, ingress, ttl }
     }
 
     /// Follows a rotation of the keys.

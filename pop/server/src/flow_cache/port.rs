@@ -38,6 +38,11 @@ impl Port {
         }
     }
 
+    /// Whether many more flows can be stored now.
+    pub(crate) fn has_room(&self) -> bool {
+        self.queues.has_room()
+    }
+
     /// The first half of it.
     pub(crate) fn tell(&self, flows: &mut Flows, now: Now) {
         let mut said = false;

@@ -63,8 +63,27 @@ pub(crate) struct Dropped {
     pub(crate) answers: AtomicU64,
 }
 
+/// What became of the stores that workers said: each is done or failed in the end.
+#[derive(Default)]
+pub(crate) struct Stores {
+    pub(crate) said: AtomicU64,
+    pub(crate) done: AtomicU64,
+    pub(crate) failed: AtomicU64,
+}
+
+impl Stores {
+    /// Stores said that have come to an end, or not; and of them failed ones.
+    pub(crate) fn settled(&self) -> (bool, u64) {
+        // Said last: one that is said meanwhile only makes it look unsettled.
+        let failed = self.failed.load(Ordering::Acquire);
+        let ended = self.done.load(Ordering::Acquire) + failed;
+        (ended >= self.said.load(Ordering::Acquire), failed)
+    }
+}
+
 /// See the module head.
 pub(crate) struct Queues {
+    pub(crate) stores: Stores,
     pub(crate) asks: ArrayQueue<Ask>,
     pub(crate) writes: ArrayQueue<Write>,
     answers: Vec<Line>,
@@ -94,6 +113,7 @@ impl Queues {
         rope.set_nonblocking(true).context("flow cache: socket")?;
         bell.set_nonblocking(true).context("flow cache: socket")?;
         let queues = Self {
+            stores: Stores::default(),
             asks: ArrayQueue::new(ASKS_MAX),
             writes: ArrayQueue::new(WRITES_MAX),
             answers: (0..workers).map(line).collect(),
@@ -112,13 +132,24 @@ impl Queues {
     }
 
     pub(crate) fn push_write(&self, write: Write) {
+        let is_store = write.what == What::Store;
+        if is_store {
+            self.stores.said.fetch_add(1, Ordering::Relaxed);
+        }
         if self.writes.push(write).is_err() {
-            let dropped = match write.what {
-                What::Store => &self.dropped.stores,
-                What::Forget => &self.dropped.forgets,
+            let dropped = if is_store {
+                self.stores.failed.fetch_add(1, Ordering::Release);
+                &self.dropped.stores
+            } else {
+                &self.dropped.forgets
             };
             dropped.fetch_add(1, Ordering::Relaxed);
         }
+    }
+
+    /// Whether there is a place for many more writes.
+    pub(crate) fn has_room(&self) -> bool {
+        self.writes.len() < WRITES_MAX / 2
     }
 
     /// Wakes the task, with a call to the kernel only if it sleeps.

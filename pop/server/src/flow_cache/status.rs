@@ -65,6 +65,11 @@ impl Status {
             .clone()
     }
 
+    /// How it stands, unless that is being written at this moment.
+    pub(crate) fn state_now(&self) -> Option<State> {
+        self.0.try_lock().ok().map(|view| view.state)
+    }
+
     pub(crate) fn set(&self, state: State, failure: Option<&'static str>) {
         let mut view = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         view.state = state;

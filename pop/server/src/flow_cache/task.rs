@@ -27,7 +27,7 @@ use runtime::clock;
 use runtime::node::{ConfigHandle, NodeContext};
 use runtime::redis_client::{Backoff, Connection, Refusal, Servers, Trouble};
 use tokio::sync::watch;
-use topology::{FailoverGroup, Pop};
+use topology::FailoverGroup;
 
 use crate::flow_cache::batch::{self, LOOKUPS_MAX, Looked, WRITES_MAX, Written};
 use crate::flow_cache::entry::Entries;
@@ -36,6 +36,7 @@ use crate::flow_cache::health::{Health, Outcome};
 use crate::flow_cache::metrics::Metrics;
 use crate::flow_cache::queues::{Ask, Bell, Queues, Reply, What, Write};
 use crate::flow_cache::status::{State, Status};
+use crate::ingress::Addresses;
 
 /// Longest wait before Redis is tried again, before jitter.
 const BACKOFF_LONGEST: Duration = Duration::from_secs(5);
@@ -71,7 +72,7 @@ pub(crate) struct Task {
 impl Task {
     pub(crate) fn new(
         context: &NodeContext,
-        (group, pop): (&FailoverGroup, &Pop),
+        (group, addresses): (&FailoverGroup, &Addresses),
         queues: Arc<Queues>,
         status: Arc<Status>,
         (seed, stop): (u64, watch::Receiver<bool>),
@@ -80,7 +81,7 @@ impl Task {
         Self {
             group: group.clone(),
             generation: context.config.generation(),
-            entries: Entries::new(&context.config, &pop.ingress, ttl),
+            entries: Entries::new(&context.config, addresses.sockets().collect(), ttl),
             config: context.config.clone(),
             metrics: Metrics::new(&context.metrics, &queues),
             queues,
@@ -224,7 +225,10 @@ impl Task {
             .chain(std::iter::from_fn(|| queues.writes.pop()))
         {
             match write.what {
-                What::Store => self.metrics.store_refused(),
+                What::Store => {
+                    self.queues.stores.failed.fetch_add(1, Ordering::Release);
+                    self.metrics.store_refused();
+                }
                 What::Forget => self.forgets.keep(write),
             }
         }
@@ -359,6 +363,15 @@ impl Task {
         let mut result = written.result;
         for (write, outcome) in written.outcomes {
             self.metrics.write(write.what, outcome);
+            if write.what == What::Store {
+                let stores = &self.queues.stores;
+                let ended = if outcome == Outcome::Ok {
+                    &stores.done
+                } else {
+                    &stores.failed
+                };
+                ended.fetch_add(1, Ordering::Release);
+            }
             if write.what == What::Forget && outcome.may_be_undone() {
                 self.forgets.keep_tried(write, now);
             }

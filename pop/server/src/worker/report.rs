@@ -2,13 +2,15 @@
 
 use std::time::{Duration, Instant};
 
-use core_relay_link::{DownReason, LinkEvent, LinkId};
+use core_relay_link::{DownReason, LinkDrop, LinkDrops, LinkEvent, LinkId};
 use pop_proto::DropReason;
+use pop_proto::announce::Reach;
 use runtime::log_limit::LogLimit;
 
 use super::Worker;
-use crate::metrics::Totals;
+use crate::metrics::{Totals, as_drop_reason};
 use crate::state::{LinkView, OwnerRtt, WorkerState};
+use crate::vitals::Figures;
 
 /// How often figures are published.
 const PUBLISH_INTERVAL: Duration = Duration::from_millis(100);
@@ -123,6 +125,7 @@ impl Worker {
                 .publish_region(&self.registry, region, !reachable);
         }
         let links = self.links();
+        self.show_vitals(flows.flows, &link_drops);
         let owner_rtts = self.owner_rtts();
         self.heart
             .packets(self.totals.up.packets + self.totals.down.packets);
@@ -147,6 +150,30 @@ impl Worker {
             config_generation: self.generation,
             links,
         });
+    }
+
+    fn show_vitals(&self, flows: u64, link_drops: &LinkDrops) {
+        let mut reach = Reach {
+            backbone: false,
+            regions: true,
+        };
+        for (_, reachable) in self.regions.reachable() {
+            reach.backbone |= reachable;
+            reach.regions &= reachable;
+        }
+        let counted = DropReason::ALL.iter().filter(|reason| reason.is_loss());
+        let dropped: u64 = counted.map(|reason| self.totals.drops.get(*reason)).sum();
+        let on_links: u64 = link_drops
+            .iter()
+            .filter(|(reason, _)| is_loss(*reason))
+            .map(|(_, count)| count)
+            .sum();
+        let figures = Figures {
+            vip_packets: self.vip_packets,
+            lost: dropped + on_links + self.totals.backbone_lost,
+            flows,
+        };
+        self.board.vitals.show(self.index, reach, figures);
     }
 
     fn links(&mut self) -> Vec<LinkView> {
@@ -177,4 +204,9 @@ impl Worker {
         });
         named.collect()
     }
+}
+
+/// Whether what links drop for this reason are packets of sessions.
+fn is_loss(reason: LinkDrop) -> bool {
+    reason == LinkDrop::InboxFull || as_drop_reason(reason).is_some_and(DropReason::is_loss)
 }

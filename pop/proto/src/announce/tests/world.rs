@@ -193,8 +193,7 @@ impl World {
         // Whoever has just been mended is on its way back.
         let proving = |pop: &&Pop| {
             let reason = pop.announcer.reason();
-            !pop.announcer.is_away()
-                && matches!(reason, Some(Reason::Unproven | Reason::Starting))
+            !pop.announcer.is_away() && matches!(reason, Some(Reason::Unproven | Reason::Starting))
         };
         let proving = self.pops.iter().filter(proving).count();
         assert!(
@@ -212,7 +211,8 @@ impl Pop {
             self.fell = Some(now);
             self.falls += 1;
         }
-        if was != Announce::Up && announce == Announce::Up
+        if was != Announce::Up
+            && announce == Announce::Up
             && let Some(fell) = self.fell
         {
             let quiet = now.saturating_duration_since(fell);
@@ -228,7 +228,7 @@ fn soft_reasons_never_leave_fewer_than_the_minimum_and_nobody_flaps() {
         for step in 0..STEPS / 20 {
             let now = at_ms(step * STEP_MS);
             world.trouble();
-        world.live(now);
+            world.live(now);
             world.check(&format!("seed {seed}, step {step}"));
         }
     }

@@ -1,0 +1,334 @@
+//! The permits to be away, in the Redis of `network.state`: a task on the control runtime that the announce thread never waits for.
+//!
+//! ```text
+//! firsthop:permit:NETWORK:SLOT    name of the PoP that is away     SET NX PX, PEXPIRE, DEL
+//! firsthop:announce:NETWORK:POP   up | draining | ready | withdrawn   SET PX, every second
+//! ```
+//!
+//! What is not here: which slot is wanted and how long one counts (`pop_proto::announce::permits`).
+
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use pop_proto::announce::permits::{Ask, Holder, PERMIT_TTL, Permits};
+use pop_proto::announce::{Announce, Peers, Permit};
+use runtime::node::{Config, NodeContext};
+use runtime::redis_client::{
+    Backoff, Cmd, Connection, PATIENCE, Refusal, Said, Servers, Trouble, Value, cmd,
+};
+use runtime::{clock, random};
+use tokio::sync::Notify;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+use topology::Pop;
+
+/// What every key of a permit begins with; an ACL names it.
+const PERMIT_PREFIX: &str = "firsthop:permit:";
+/// The same for what PoPs tell each other of their announcements.
+const ANNOUNCE_PREFIX: &str = "firsthop:announce:";
+/// How often a permit is asked for or confirmed, and the own state told.
+const INTERVAL: Duration = Duration::from_secs(1);
+/// What a PoP tells counts so long.
+const TELL_TTL: Duration = Duration::from_secs(4);
+/// Longest wait before Redis is tried again, before jitter.
+const BACKOFF_LONGEST: Duration = Duration::from_secs(2);
+/// Questions in a row that lead to a permit.
+const ASKS_MAX: usize = 4;
+/// Other PoPs that are looked at.
+const PEERS_MAX: usize = 64;
+/// Bytes of a value that are read: a name or a state.
+const VALUE_BYTES_MAX: u32 = 255;
+
+/// The announce thread's side. The task ends with it.
+pub(super) struct Office {
+    counter: Arc<Counter>,
+    slots: u32,
+    task: JoinHandle<()>,
+}
+
+/// What both sides see.
+struct Counter {
+    wanted: AtomicBool,
+    telling: AtomicU8,
+    said: Mutex<Answer>,
+    bell: Notify,
+}
+
+/// What there is to say.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Answer {
+    pub(super) permit: Permit,
+    pub(super) peers: Peers,
+}
+
+/// What a PoP tells the others.
+const TELLINGS: [&str; 4] = ["withdrawn", "ready", "draining", "up"];
+
+impl Office {
+    pub(super) fn open(context: &NodeContext, pop: &Pop, permits: Permits) -> anyhow::Result<Self> {
+        let counter = Arc::new(Counter {
+            wanted: AtomicBool::new(true),
+            telling: AtomicU8::new(0),
+            said: Mutex::default(),
+            bell: Notify::new(),
+        });
+        let slots = permits.slots();
+        let task = Task {
+            context: context.clone(),
+            pop: pop.name.clone(),
+            counter: Arc::clone(&counter),
+            permits,
+            backoff: Backoff::new(BACKOFF_LONGEST, random::number()?),
+            logged: None,
+        };
+        let task = context.control.spawn(task.run());
+        Ok(Self {
+            counter,
+            slots,
+            task,
+        })
+    }
+
+    /// What is known, unless it is being written at this moment.
+    pub(super) fn said(&self) -> Option<Answer> {
+        self.counter.said.try_lock().ok().map(|said| *said)
+    }
+
+    pub(super) fn tell(&self, wanted: bool, announce: Announce, ready: bool) {
+        let telling = match announce {
+            Announce::Withdrawn => u8::from(ready),
+            Announce::Draining => 2,
+            Announce::Up => 3,
+        };
+        let told = self.counter.telling.swap(telling, Ordering::Relaxed);
+        let was = self.counter.wanted.swap(wanted, Ordering::Relaxed);
+        if was != wanted || told != telling {
+            self.counter.bell.notify_one();
+        }
+    }
+
+    pub(super) const fn slots(&self) -> u32 {
+        self.slots
+    }
+}
+
+impl Drop for Office {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+struct Task {
+    context: NodeContext,
+    pop: String,
+    counter: Arc<Counter>,
+    permits: Permits,
+    backoff: Backoff,
+    /// The last trouble that was logged.
+    logged: Option<Trouble>,
+}
+
+impl Task {
+    async fn run(mut self) {
+        loop {
+            let config = self.context.config.load();
+            let Some(store) = &config.topology.network.state else {
+                tokio::time::sleep(INTERVAL).await;
+                continue;
+            };
+            // The first of several servers, always: permits of another would be other permits.
+            let Some(servers) = Servers::of_state(store).next() else {
+                tokio::time::sleep(INTERVAL).await;
+                continue;
+            };
+            let opened = Connection::open(servers, 0, &config.credentials, PATIENCE).await;
+            let since = clock::now();
+            let trouble = match opened {
+                Ok(connection) => self.serve(connection, &config).await,
+                Err(trouble) => Some(trouble),
+            };
+            let Some(trouble) = trouble else { continue };
+            self.failed(trouble);
+            let served = clock::now().saturating_duration_since(since);
+            tokio::time::sleep(self.backoff.wait(served)).await;
+        }
+    }
+
+    /// Until there is trouble, or another configuration.
+    async fn serve(&mut self, mut connection: Connection, config: &Config) -> Option<Trouble> {
+        self.logged = None;
+        while self.context.config.generation() == config.generation {
+            if let Err(trouble) = self.round(&mut connection, config).await {
+                return Some(trouble);
+            }
+            let bell = self.counter.bell.notified();
+            // Either way there is another round.
+            let _ = timeout(INTERVAL, bell).await;
+        }
+        None
+    }
+
+    async fn round(&mut self, connection: &mut Connection, config: &Config) -> Result<(), Trouble> {
+        let network = &config.topology.network.name;
+        let telling = usize::from(self.counter.telling.load(Ordering::Relaxed));
+        let telling = TELLINGS.get(telling).copied().unwrap_or_default();
+        let own = format!("{ANNOUNCE_PREFIX}{network}:{}", self.pop);
+        let mut tell = cmd("SET");
+        tell.arg(own).arg(telling).arg("PX").arg(ms(TELL_TTL));
+        run(connection, &[tell]).await?;
+        let wanted = self.counter.wanted.load(Ordering::Relaxed);
+        for _ in 0..ASKS_MAX {
+            let Some(ask) = self.permits.next(wanted, clock::now()) else {
+                break;
+            };
+            if !self.ask(connection, network, ask).await? {
+                break;
+            }
+        }
+        let peers = self.peers(connection, config).await?;
+        self.say(peers);
+        Ok(())
+    }
+
+    /// Whether there is something to ask at once.
+    async fn ask(
+        &mut self,
+        connection: &mut Connection,
+        network: &str,
+        ask: Ask,
+    ) -> Result<bool, Trouble> {
+        let key = |slot: u32| format!("{PERMIT_PREFIX}{network}:{slot}");
+        let asked = clock::now();
+        match ask {
+            Ask::Look => {
+                let looks: Vec<Cmd> = (0..self.permits.slots())
+                    .map(|slot| get(key(slot)))
+                    .collect();
+                let said = run(connection, &looks).await?;
+                let holders: Vec<Holder> = said.iter().map(|said| self.holder(said)).collect();
+                Ok(self.permits.handle_look(&holders))
+            }
+            Ask::Take(slot) => {
+                let mut take = cmd("SET");
+                take.arg(key(slot)).arg(&self.pop);
+                take.arg("NX").arg("PX").arg(ms(PERMIT_TTL));
+                let said = run(connection, &[take]).await?;
+                let given = matches!(said.first(), Some(Ok(Value::Okay)));
+                let holder = if given { Holder::Own } else { Holder::Other };
+                self.permits.handle_holder(slot, holder, asked);
+                Ok(false)
+            }
+            Ask::Confirm(slot) => {
+                // Whoever has it, its time is extended; then it shows whose it is.
+                let mut extend = cmd("PEXPIRE");
+                extend.arg(key(slot)).arg(ms(PERMIT_TTL));
+                run(connection, &[extend]).await?;
+                let said = run(connection, &[get(key(slot))]).await?;
+                let holder = said
+                    .first()
+                    .map_or(Holder::Nobody, |said| self.holder(said));
+                self.permits.handle_holder(slot, holder, asked);
+                Ok(false)
+            }
+            Ask::Release(slot) => {
+                let mut release = cmd("DEL");
+                release.arg(key(slot));
+                run(connection, &[release]).await?;
+                Ok(false)
+            }
+        }
+    }
+
+    /// Something that is no name is somebody else's too.
+    fn holder(&self, said: &Said) -> Holder {
+        match said {
+            Ok(Value::Nil) => Holder::Nobody,
+            Ok(Value::BulkString(name)) if name.is_empty() => Holder::Nobody,
+            Ok(Value::BulkString(name)) if *name == self.pop.as_bytes() => Holder::Own,
+            Ok(_) | Err(_) => Holder::Other,
+        }
+    }
+
+    /// What the others told lately; asked only by whoever is about to come back.
+    async fn peers(&self, connection: &mut Connection, config: &Config) -> Result<Peers, Trouble> {
+        let topology = &config.topology;
+        if self.counter.telling.load(Ordering::Relaxed) > 1 {
+            return Ok(Peers::Unknown);
+        }
+        let others = topology
+            .pops
+            .iter()
+            .filter(|pop| pop.name != self.pop && topology.anycast_of(pop).is_some());
+        let network = &topology.network.name;
+        let looks: Vec<Cmd> = others
+            .take(PEERS_MAX)
+            .map(|pop| get(format!("{ANNOUNCE_PREFIX}{network}:{}", pop.name)))
+            .collect();
+        if looks.is_empty() {
+            return Ok(Peers::Unknown);
+        }
+        let said = run(connection, &looks).await?;
+        let count = |names: &[&str]| {
+            let is_one = |said: &&Said| matches!(said, Ok(Value::BulkString(value)) if names.iter().any(|name| name.as_bytes() == value.as_slice()));
+            u32::try_from(said.iter().filter(is_one).count()).unwrap_or(u32::MAX)
+        };
+        Ok(Peers::Known {
+            announced: count(&["up", "draining"]),
+            ready: count(&["ready"]),
+        })
+    }
+
+    fn say(&self, peers: Peers) {
+        let mut said = self
+            .counter
+            .said
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        *said = Answer {
+            permit: self.permits.permit(clock::now()),
+            peers,
+        };
+    }
+
+    fn failed(&mut self, trouble: Trouble) {
+        self.permits.handle_silence();
+        self.say(Peers::Unknown);
+        // A cause is told once: `state_store.up` says how it stands.
+        if self.logged != Some(trouble) {
+            self.logged = Some(trouble);
+            let reason = trouble.as_str();
+            tracing::warn!(
+                reason,
+                "no permit can be asked for: for a soft reason this PoP only drains"
+            );
+        }
+    }
+}
+
+/// Runs commands within [`PATIENCE`]. A server that only reads, or lets us do nothing, is no server.
+async fn run(connection: &mut Connection, commands: &[Cmd]) -> Result<Vec<Said>, Trouble> {
+    let said = match timeout(PATIENCE, connection.run(commands)).await {
+        Ok(said) => said?,
+        Err(_) => return Err(Trouble::Timeout),
+    };
+    for said in &said {
+        match said {
+            Err(Refusal::ReadOnly) => return Err(Trouble::ReadOnly),
+            Err(Refusal::Denied) => return Err(Trouble::Auth),
+            Err(Refusal::Lost) => return Err(Trouble::Closed),
+            Ok(_) | Err(Refusal::Oom | Refusal::WrongType | Refusal::Other) => {}
+        }
+    }
+    Ok(said)
+}
+
+fn get(key: String) -> Cmd {
+    let mut get = cmd("GETRANGE");
+    get.arg(key).arg(0).arg(VALUE_BYTES_MAX);
+    get
+}
+
+fn ms(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
