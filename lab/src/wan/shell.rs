@@ -37,6 +37,8 @@ const READY_MAX: usize = 64;
 const ORDERS_MAX: usize = 16;
 /// Packets the kernel queues in front of a device.
 const DEVICE_QUEUE_PACKETS: u32 = 2000;
+/// Threads that close devices.
+const CLOSERS: usize = 16;
 /// How long whoever gives an order may take to say it.
 const SAYING_MAX: Duration = Duration::from_secs(1);
 /// A sleep this long lets the processor idle, and ends so much before the next packet is due.
@@ -240,6 +242,17 @@ impl Plan {
     }
 }
 
+/// The kernel takes its time for the end of each device, and does several at once.
+fn close(mut devices: Vec<Tun>) {
+    std::thread::scope(|scope| {
+        let share = devices.len().div_ceil(CLOSERS).max(1);
+        while !devices.is_empty() {
+            let share = devices.split_off(devices.len().saturating_sub(share));
+            scope.spawn(move || drop(share));
+        }
+    });
+}
+
 /// What the thread owns.
 struct Carrier {
     emulator: Emulator,
@@ -267,6 +280,7 @@ impl Carrier {
                 self.wait(&mut poller);
             }
         }
+        close(self.devices);
     }
 
     fn now(&self) -> Duration {

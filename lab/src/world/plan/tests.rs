@@ -148,6 +148,10 @@ fn routers_tell_peers_of_customers_and_customers_of_everything() {
     assert!(config.contains(
         "filter from_p_r_lon_4 { bgp_local_pref = 1998700; if (65535, 0) ~ bgp_community"
     ));
+    // What is to be avoided comes after whatever is not, a customer's route, too.
+    assert!(config.contains(
+        "bgp_local_pref = 3000000; if (65535, 0) ~ bgp_community then bgp_local_pref = 1000000;"
+    ));
     assert!(config.contains("if (65002, 80) ~ bgp_community then bgp_local_pref = 998700;"));
     let isp = plan.nodes["isp-mad"].bird.clone().unwrap();
     assert!(
