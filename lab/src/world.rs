@@ -30,7 +30,6 @@ pub mod command;
 mod control;
 mod fault;
 pub mod file;
-mod hand;
 mod isolation;
 mod launch;
 mod place;
@@ -94,7 +93,6 @@ pub struct World {
     places: BTreeMap<String, Place>,
     processes: Mutex<BTreeMap<String, Process>>,
     wan: wan::Running,
-    hand: hand::Hand,
     isolation: Isolation,
 }
 
@@ -189,7 +187,6 @@ impl World {
         self.with(node, |process| {
             ensure!(process.is_running(), "{node} does not run");
             process.kill();
-            self.hand.release(node);
             Ok(())
         })
     }
@@ -199,8 +196,7 @@ impl World {
     /// # Errors
     /// There is none, or it runs.
     pub fn start(&self, node: &str) -> anyhow::Result<()> {
-        self.with(node, |process| process.start(&self.isolation))?;
-        self.hand.announce(self, node)
+        self.with(node, |process| process.start(&self.isolation))
     }
 
     /// `SIGSTOP`: it stands still.
@@ -280,7 +276,6 @@ impl World {
                 process.kill();
             }
         }
-        self.hand.release(node);
         Ok(())
     }
 
@@ -299,8 +294,7 @@ impl World {
                 process.start(&self.isolation)?;
             }
         }
-        drop(processes);
-        self.hand.announce(self, node)
+        Ok(())
     }
 
     /// BIRD of a PoP takes the VIPs back, and nothing else changes: no process ends, and what covers them stays announced.

@@ -11,7 +11,7 @@ use std::thread;
 use std::time::Duration;
 
 use lab::wait;
-use lab::world::{Options, World, WorldFile};
+use lab::world::{Fault, Options, World, WorldFile};
 use runtime::clock;
 
 const SOON: Duration = Duration::from_secs(20);
@@ -122,6 +122,30 @@ fn when_every_pop_has_withdrawn_packets_still_reach_the_nearest() {
     world.announce("wdc").unwrap();
     // The first to come back has the longer prefix, and draws everybody.
     world.wait_nearest(&["wdc"], SOON).unwrap();
+}
+
+#[test]
+fn a_pop_that_drains_hands_its_clients_over_and_takes_them_back() {
+    let world = up("small");
+    world.fault(&"drain lon".parse().unwrap()).unwrap();
+    world.wait_nearest(&["fra", "wdc"], SOON).unwrap();
+    // Still announced: who is nearest has moved by communities alone.
+    let drain = world.admin("lon", "GET", "/v1/drain").unwrap().body;
+    assert!(drain.contains("\"announce\":\"draining\""), "{drain}");
+    let withdrawn = || {
+        let drain = world.admin("lon", "GET", "/v1/drain");
+        drain.is_ok_and(|drain| drain.body.contains("\"announce\":\"withdrawn\""))
+    };
+    wait::until_true("the withdrawal", SOON, withdrawn).unwrap();
+    world.fault(&"undrain lon".parse().unwrap()).unwrap();
+    world.wait_nearest(&["lon", "fra", "wdc"], SOON).unwrap();
+    // When all drain, nobody is left without a PoP, nor with a far one.
+    for pop in ["lon", "fra", "wdc"] {
+        world.fault(&Fault::Drain(pop.to_owned())).unwrap();
+    }
+    wait::until_true("the withdrawal", SOON, withdrawn).unwrap();
+    world.wait_nearest(&["lon", "fra", "wdc"], SOON).unwrap();
+    world.check().unwrap();
 }
 
 #[test]

@@ -12,7 +12,6 @@ use anyhow::{Context as _, ensure};
 use topology::Topology;
 
 use super::file::WorldFile;
-use super::hand::Hand;
 use super::isolation::Isolation;
 use super::place::Place;
 use super::plan::{BACKBONE, Kind, Node, Plan, Via};
@@ -64,16 +63,12 @@ pub(super) fn up(file: &WorldFile, options: &Options) -> anyhow::Result<World> {
         dir,
         plan,
         places,
-        hand: Hand::default(),
         isolation,
     };
     for (name, process) in world.processes().iter_mut() {
         if !options.idle.contains(name) {
             process.start(&world.isolation)?;
         }
-    }
-    for pop in world.plan.pops().filter(|pop| !options.idle.contains(*pop)) {
-        world.hand.announce(&world, pop)?;
     }
     Ok(world)
 }
