@@ -44,6 +44,20 @@ pub fn send(
     headers: &[(&str, &str)],
     body: &[u8],
 ) -> anyhow::Result<Response> {
+    send_behind(b"", method, url, headers, body)
+}
+
+/// The same with bytes in front of the request: what a proxy says first.
+///
+/// # Errors
+/// As [`send`].
+pub fn send_behind(
+    first: &[u8],
+    method: &str,
+    url: &str,
+    headers: &[(&str, &str)],
+    body: &[u8],
+) -> anyhow::Result<Response> {
     let (host, path) = split_url(url)?;
     let request = || format!("{method} {url}");
     let address: SocketAddr = host.parse().with_context(request)?;
@@ -58,7 +72,8 @@ pub fn send(
         head.push_str(&format!("content-length: {}\r\n", body.len()));
     }
     head.push_str("\r\n");
-    stream.write_all(head.as_bytes()).with_context(request)?;
+    let head = [first, head.as_bytes()].concat();
+    stream.write_all(&head).with_context(request)?;
     // A server may refuse a large body before it has read it: its answer counts, not the broken pipe.
     let written = stream.write_all(body);
     let mut bytes = Vec::new();

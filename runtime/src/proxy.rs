@@ -4,7 +4,8 @@
 //! peer is no trusted proxy      the peer; what its headers claim is ignored, and counted
 //! PROXY header (version 2)      its source
 //! Forwarded (RFC 7239)          the last `for=` that is no trusted proxy
-//! X-Forwarded-For               the same, when there is no Forwarded
+//! X-Forwarded-For               the same
+//! both                          what both say; where they differ, one was written by the client, and neither counts
 //! ```
 //!
 //! Both header fields grow to the right: each proxy adds whom it was asked by, so what stands left of the last address that is no
@@ -126,13 +127,28 @@ impl TrustedProxies {
         if !claims || !self.trusts(hop) {
             return (hop, found);
         }
-        if headers.contains_key(FORWARDED) {
+        let forwarded = || {
             let hops = fields(headers, FORWARDED).flat_map(elements).map(for_of);
             self.last_stranger(hop, hops.rev_bounded(), Found::Forwarded)
-        } else {
+        };
+        let x_forwarded_for = || {
             let hops = fields(headers, X_FORWARDED_FOR).flat_map(|field| field.split(','));
             let hops = hops.map(|hop| node(hop.trim()));
             self.last_stranger(hop, hops.rev_bounded(), Found::XForwardedFor)
+        };
+        let has = |name| headers.contains_key(name);
+        match (has(FORWARDED), has(X_FORWARDED_FOR)) {
+            (true, false) => forwarded(),
+            (false, _) => x_forwarded_for(),
+            // A proxy writes one of them and passes on the other as it came.
+            (true, true) => {
+                let ((told, found), (also_told, _)) = (forwarded(), x_forwarded_for());
+                if told == also_told {
+                    (told, found)
+                } else {
+                    (hop, Found::Unreadable)
+                }
+            }
         }
     }
 
@@ -202,7 +218,8 @@ fn fields(headers: &HeaderMap, name: HeaderName) -> impl Iterator<Item = &str> {
     values.map(|value| value.to_str().unwrap_or("?"))
 }
 
-/// `forwarded-element`s of a field: split at commas outside quoted strings (RFC 7239 §4).
+/// `forwarded-element`s of a field: split at commas outside quoted strings (RFC 7239 §4), seen from the right, where the proxies of
+/// ours write: a quote that a stranger left open on the left hides nothing of theirs.
 fn elements(field: &str) -> Vec<&str> {
     split_unquoted(field, ',')
 }
@@ -212,12 +229,14 @@ fn for_of(element: &str) -> Option<IpAddr> {
     let mut found = None;
     for pair in split_unquoted(element, ';') {
         let (name, value) = pair.trim().split_once('=')?;
+        // What is no token and no whole quoted string makes the whole element mean nothing.
+        let value = unquoted(value.trim_start())?;
         if name.trim_end().eq_ignore_ascii_case("for") {
             // Two of them say nothing.
             if found.is_some() {
                 return None;
             }
-            found = Some(node(unquoted(value.trim_start())?)?);
+            found = Some(node(value)?);
         }
     }
     found
@@ -237,21 +256,33 @@ fn node(text: &str) -> Option<IpAddr> {
 /// A token as it is; a quoted string without quotes. Escapes are in no address.
 fn unquoted(value: &str) -> Option<&str> {
     let Some(rest) = value.strip_prefix('"') else {
-        return Some(value);
+        return Some(value).filter(|token| !token.contains('"'));
     };
     rest.strip_suffix('"')
         .filter(|inner| !inner.contains(['"', '\\']))
 }
 
+/// The pieces of `text` between separators outside quoted strings, read from the right.
 fn split_unquoted(text: &str, separator: char) -> Vec<&str> {
-    let (mut quoted, mut escaped) = (false, false);
-    let pieces = text.split(move |c: char| {
-        let splits = c == separator && !quoted;
-        quoted ^= c == '"' && !escaped;
-        escaped = quoted && c == '\\' && !escaped;
-        splits
-    });
-    pieces.collect()
+    let (mut pieces, mut end, mut quoted) = (Vec::new(), text.len(), false);
+    for (at, c) in text.char_indices().rev() {
+        if c == '"' && !is_escaped(text, at) {
+            quoted = !quoted;
+        } else if c == separator && !quoted {
+            let start = at + c.len_utf8();
+            pieces.push(text.get(start..end).unwrap_or_default());
+            end = at;
+        }
+    }
+    pieces.push(text.get(..end).unwrap_or_default());
+    pieces.reverse();
+    pieces
+}
+
+/// Whether an odd number of backslashes stands in front of a character.
+fn is_escaped(text: &str, at: usize) -> bool {
+    let before = text.get(..at).unwrap_or_default();
+    (before.len() - before.trim_end_matches('\\').len()) % 2 == 1
 }
 
 #[cfg(test)]

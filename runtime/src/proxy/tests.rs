@@ -153,13 +153,49 @@ const ROWS: &[Row] = &[
         "10.0.0.3",
         XForwardedFor,
     ),
-    // Forwarded counts when both are there.
+    // Both: a proxy that writes both says the same in both. Else a stranger wrote one of them, whichever.
     (
         "10.0.0.1",
         None,
-        &[(X, "203.0.113.9"), (F, "for=192.0.2.1")],
+        &[(X, "203.0.113.9, 192.0.2.1"), (F, "for=192.0.2.1")],
         "192.0.2.1",
         Forwarded,
+    ),
+    (
+        "10.0.0.1",
+        None,
+        &[(F, "for=203.0.113.9"), (X, "192.0.2.1")],
+        "10.0.0.1",
+        Unreadable,
+    ),
+    // A quote left open by a stranger hides nothing of what our proxy wrote.
+    (
+        "10.0.0.1",
+        None,
+        &[(F, "for=203.0.113.9;host=\"x, for=192.0.2.1")],
+        "192.0.2.1",
+        Forwarded,
+    ),
+    (
+        "10.0.0.1",
+        None,
+        &[(F, "for=203.0.113.9;host=\"x, for=\"[2001:db8::7]:1\"")],
+        "2001:db8::7",
+        Forwarded,
+    ),
+    (
+        "10.0.0.1",
+        None,
+        &[(F, "for=203.0.113.9;host=\"x, for=10.0.0.2")],
+        "10.0.0.2",
+        Unreadable,
+    ),
+    (
+        "10.0.0.1",
+        None,
+        &[(F, "for=203.0.113.9;host=a\"b;proto=http")],
+        "10.0.0.1",
+        Unreadable,
     ),
     // What cannot be read.
     ("10.0.0.1", None, &[(X, "")], "10.0.0.1", Unreadable),

@@ -102,6 +102,16 @@ impl UdpSocket {
             .map_err(|error| named(error, "connect", to))
     }
 
+    /// Takes nothing more from the network: whoever sends here is told at once that nobody listens. What is in the receive buffer can
+    /// still be read, and answered: closing a socket would throw it away.
+    ///
+    /// # Errors
+    /// The kernel is out of memory.
+    pub fn stop_receiving(&self) -> io::Result<()> {
+        // A connected socket hears its peer alone, and this one is its own.
+        self.connect(self.local)
+    }
+
     /// The address it is bound to, with the port the kernel chose where 0 was asked for.
     #[must_use]
     pub const fn local_addr(&self) -> SocketAddr {

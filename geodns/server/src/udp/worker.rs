@@ -32,6 +32,8 @@ use super::{ADDRESSES_MAX, Answers, limits, secrets};
 const SLOTS: usize = 32;
 /// Batches taken from one socket in a turn.
 const BATCHES_MAX: usize = 8;
+/// Turns that empty a receive buffer, which holds some 5,000 queries.
+const LAST_TURNS_MAX: usize = 64;
 /// Places in a wait: the waker, then the sockets.
 const WAKER: usize = 0;
 const FIRST_SOCKET: usize = 1;
@@ -156,9 +158,23 @@ impl<L: Locate> Worker<L> {
             self.publish(now);
             ready = if more { Ready::ALL } else { self.wait(now) };
         }
+        self.finish();
         let now = clock::now();
         self.publish_at = now;
         self.publish(now);
+    }
+
+    /// Takes nothing more, and answers what was received before.
+    fn finish(&mut self) {
+        for socket in &self.sockets {
+            if let Err(error) = socket.stop_receiving() {
+                tracing::debug!(%error, "the last queries may be lost");
+            }
+        }
+        for socket in 0..self.sockets.len() {
+            let mut turns = 0..LAST_TURNS_MAX;
+            while turns.next().is_some() && self.take(socket, clock::now()) {}
+        }
     }
 
     fn ends(&mut self, now: Instant) -> bool {

@@ -189,6 +189,38 @@ fn a_draining_node_answers_until_nobody_asks() {
     node.until_ended();
 }
 
+/// More questions are on the way at every moment than a worker takes at once, also at the one when it ends.
+#[test]
+fn a_node_that_ends_answers_what_it_received() {
+    const ROUNDS: usize = 200;
+    let node = Node::start(&[node::address(10)], 1, "");
+    let mut clients: Vec<_> = (0..200).map(|_| Client::to(node::address(10))).collect();
+    let asked = query(5, STEERED, A, &[]);
+    let (mut round, mut answered) = (0, 0_u64);
+    while !clients.is_empty() {
+        round += 1;
+        assert!(round < 2 * ROUNDS, "it goes on and on");
+        let mut told = false;
+        for (index, client) in clients.iter().enumerate() {
+            // In the middle of a round.
+            if round == ROUNDS && index == 100 && !told {
+                node.stop();
+                told = true;
+            }
+            let _ = client.ask_or_refused(&asked);
+        }
+        clients.retain(|client| {
+            let is_answered = client.answered_or_refused().is_some();
+            answered += u64::from(is_answered);
+            is_answered
+        });
+    }
+    assert!(answered >= 199 * 200, "{answered}");
+    node.until_ended();
+    let counted = node::total(&node.metrics(), "firsthop_geodns_udp_queries_total");
+    assert_eq!(counted, answered, "everything received is answered");
+}
+
 #[test]
 fn oversize_and_empty_packets_are_counted() {
     let node = Node::start(&[node::address(9)], 1, "");

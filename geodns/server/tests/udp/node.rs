@@ -133,6 +133,10 @@ impl Node {
         self.context.shutdown.drain(Duration::from_secs(30));
     }
 
+    pub(crate) fn stop(&self) {
+        self.context.shutdown.stop();
+    }
+
     pub(crate) fn until_ended(&self) {
         self.until("the workers to end", |_| {
             self.threads.iter().all(JoinHandle::is_finished)
@@ -192,6 +196,31 @@ impl Client {
 
     pub(crate) fn send(&self, packet: &[u8]) {
         self.0.send(packet).unwrap();
+    }
+
+    /// One question. `None`: nobody listens there any more, as the kernel says.
+    pub(crate) fn ask_or_refused(&self, packet: &[u8]) -> Option<()> {
+        let refused = |error: std::io::Error| {
+            assert_eq!(
+                error.kind(),
+                std::io::ErrorKind::ConnectionRefused,
+                "{error}"
+            );
+        };
+        self.0.send(packet).map_err(refused).ok().map(drop)
+    }
+
+    /// Its answer. `None`: the kernel says that nobody got it.
+    pub(crate) fn answered_or_refused(&self) -> Option<()> {
+        let refused = |error: std::io::Error| {
+            let kind = error.kind();
+            assert_eq!(
+                kind,
+                std::io::ErrorKind::ConnectionRefused,
+                "neither answered nor refused: {error}"
+            );
+        };
+        self.0.recv(&mut [0; 1500]).map_err(refused).ok().map(drop)
     }
 
     pub(crate) fn receive(&self) -> Vec<u8> {

@@ -4,7 +4,8 @@
 //! offer ──► first node that is up ──► next one ──► nobody: the answer advertises VIPs and PoPs in the topology's order
 //!             steering.timeout_ms for all of them together
 //!
-//! watch, per node:  up ── a question or look fails ──► down ── a look succeeds ──► up
+//! watch, per node:  up ── a look fails, a connection fails, or TIMEOUTS_MAX questions in a row are not answered in time ──► down
+//!                   down ── a look succeeds ──► up
 //! ```
 //!
 //! A node that is down is not asked: it costs the offers that found out, and none after them. Whether it is back is for its watch
@@ -13,7 +14,7 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -33,6 +34,8 @@ use crate::signaling::metrics::{SteerMetrics, SteerOutcome};
 
 /// Bytes of an answer, at most.
 const ANSWER_LEN_MAX: usize = 256 * 1024;
+/// Questions in a row without an answer in time after which a node is down. One slow answer says nothing of the next.
+const TIMEOUTS_MAX: u32 = 3;
 /// Between two looks at a node that is up.
 const LOOK_INTERVAL: Duration = Duration::from_secs(3);
 /// A look that takes longer finds the node down.
@@ -61,7 +64,48 @@ struct Node {
     client: Client,
     steer: Uri,
     look: Uri,
+    health: Health,
+}
+
+/// Whether a node is asked.
+struct Health {
     is_up: AtomicBool,
+    /// Questions in a row without an answer in time.
+    timeouts: AtomicU32,
+}
+
+impl Health {
+    const fn new() -> Self {
+        Self {
+            is_up: AtomicBool::new(true),
+            timeouts: AtomicU32::new(0),
+        }
+    }
+
+    fn is_up(&self) -> bool {
+        self.is_up.load(Ordering::Relaxed)
+    }
+
+    fn looked(&self, is_up: bool) {
+        self.timeouts.store(0, Ordering::Relaxed);
+        self.is_up.store(is_up, Ordering::Relaxed);
+    }
+
+    fn asked(&self, outcome: SteerOutcome) {
+        match outcome {
+            SteerOutcome::Answered | SteerOutcome::Refused => {
+                self.timeouts.store(0, Ordering::Relaxed);
+            }
+            SteerOutcome::Timeout => {
+                let before = self.timeouts.fetch_add(1, Ordering::Relaxed);
+                if before + 1 >= TIMEOUTS_MAX {
+                    self.is_up.store(false, Ordering::Relaxed);
+                }
+            }
+            SteerOutcome::Unreachable => self.is_up.store(false, Ordering::Relaxed),
+            SteerOutcome::Skipped => {}
+        }
+    }
 }
 
 #[derive(Serialize)]
@@ -113,7 +157,11 @@ impl Steering {
         let body = serde_json::to_vec(&Ask { client, region }).ok()?;
         let body = Bytes::from(body);
         let deadline = clock::now() + self.timeout;
-        let up: Vec<_> = self.nodes.iter().filter(|node| node.is_up()).collect();
+        let up: Vec<_> = self
+            .nodes
+            .iter()
+            .filter(|node| node.health.is_up())
+            .collect();
         if up.is_empty() {
             metrics.count(SteerOutcome::Skipped);
         }
@@ -126,13 +174,12 @@ impl Steering {
             match outcome {
                 Ok(ways) => {
                     metrics.count(SteerOutcome::Answered);
+                    node.health.asked(SteerOutcome::Answered);
                     return Some(ways);
                 }
                 Err(failure) => {
                     metrics.count(failure);
-                    if failure != SteerOutcome::Refused {
-                        node.is_up.store(false, Ordering::Relaxed);
-                    }
+                    node.health.asked(failure);
                 }
             }
         }
@@ -163,12 +210,8 @@ impl Node {
             client: client(directory, tls),
             steer: uri("/v1/steer")?,
             look: uri("/healthz")?,
-            is_up: AtomicBool::new(true),
+            health: Health::new(),
         })
-    }
-
-    fn is_up(&self) -> bool {
-        self.is_up.load(Ordering::Relaxed)
     }
 
     async fn ask(&self, body: Bytes) -> Result<Vec<Way>, SteerOutcome> {
@@ -210,7 +253,7 @@ async fn watch(node: Arc<Node>) {
     let mut pause = PAUSE_SHORTEST;
     loop {
         let is_up = node.look().await;
-        node.is_up.store(is_up, Ordering::Relaxed);
+        node.health.looked(is_up);
         let wait = if is_up { LOOK_INTERVAL } else { pause };
         pause = if is_up {
             PAUSE_SHORTEST
@@ -218,5 +261,37 @@ async fn watch(node: Arc<Node>) {
             (pause * 2).min(PAUSE_LONGEST)
         };
         sleep(wait).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::SteerOutcome::{Answered, Refused, Skipped, Timeout, Unreachable};
+    use super::*;
+
+    #[test]
+    fn one_slow_answer_does_not_make_a_node_down() {
+        for (outcomes, is_up) in [
+            (&[][..], true),
+            (&[Timeout], true),
+            (&[Timeout, Timeout], true),
+            (&[Timeout, Timeout, Timeout], false),
+            (&[Timeout, Timeout, Answered, Timeout, Timeout], true),
+            (&[Timeout, Timeout, Refused, Timeout], true),
+            (&[Timeout, Skipped, Timeout, Timeout], false),
+            (&[Unreachable], false),
+        ] {
+            let health = Health::new();
+            outcomes.iter().for_each(|outcome| health.asked(*outcome));
+            assert_eq!(health.is_up(), is_up, "{outcomes:?}");
+        }
+        let health = Health::new();
+        health.looked(false);
+        assert!(!health.is_up());
+        health.asked(Timeout);
+        health.looked(true);
+        health.asked(Timeout);
+        health.asked(Timeout);
+        assert!(health.is_up(), "counted from the look on");
     }
 }
