@@ -359,6 +359,92 @@ fn sigterm_is_the_same_drain_and_then_the_end() {
     });
 }
 
+/// A PoP that keeps its orders. Killed when dropped.
+struct Keeping(Child);
+
+impl Keeping {
+    fn start(network: &Network, dir: &Path) -> Self {
+        let log = File::create(dir.join("p1.log")).unwrap();
+        let child = Command::new("setpriv")
+            .args(["--pdeathsig", "KILL", "--"])
+            .arg(programs_dir().unwrap().join("pop"))
+            .args(flags(network, "p1"))
+            .arg("--state-dir")
+            .arg(dir)
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().unwrap())
+            .stderr(log)
+            .spawn();
+        Self(child.unwrap())
+    }
+}
+
+impl Drop for Keeping {
+    fn drop(&mut self) {
+        // Either call fails only when the process is gone already.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// What `firsthop VERB p1` says, once it has done it.
+fn command(network: &Network, verb: &str) -> String {
+    let token = network.credentials("p1").join("admin.token");
+    let output = Command::new(programs_dir().unwrap().join("firsthop"))
+        .args([verb, "p1", "--topology"])
+        .arg(network.topology_file())
+        .arg("--token")
+        .arg(token)
+        .output()
+        .unwrap();
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{error}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn the_command_follows_a_drain_and_the_order_outlives_the_process() {
+    in_namespace(|| {
+        let mut network =
+            Network::prepare(&Shape::default(), |topology| anycast(topology, 1)).unwrap();
+        network.rewrite_credential("admin.token", TOKEN).unwrap();
+        network.start_node("r1").unwrap();
+        network.start_node("r2").unwrap();
+        let dir = network.topology_file().with_file_name("orders");
+        fs::create_dir_all(&dir).unwrap();
+        let pop = Keeping::start(&network, &dir);
+        wait_announced(&[], Some(100), SOON);
+        let said = command(&network, "drain");
+        eprintln!("{said}");
+        let lines: Vec<_> = said.lines().collect();
+        assert_eq!(lines.len(), 5, "{said}");
+        assert!(lines[0].contains("flush") && lines[0].ends_with("no_flow_cache"));
+        assert!(lines[1].contains("shift") && lines[1].ends_with("quiet"));
+        assert!(
+            lines[4].starts_with("p1: drained; 0 packets lost"),
+            "{said}"
+        );
+        assert_eq!(metrics(&[]), NOTHING);
+        drop(pop);
+        // It comes back, and stays away for far longer than it needs to be well.
+        let _pop = Keeping::start(&network, &dir);
+        wait::until_true("the restarted PoP to say that it drains", SOON, || {
+            let url = format!("{}/readyz", network.admin("p1"));
+            http::get(&url).is_ok_and(|said| said.body == "draining\n")
+        })
+        .unwrap();
+        let later = clock::now() + Duration::from_secs(3);
+        wait::until_true("it to stay away", SOON, || {
+            assert_eq!(metrics(&[]), NOTHING);
+            clock::now() > later
+        })
+        .unwrap();
+        let said = command(&network, "undrain");
+        assert!(said.starts_with("p1: serving"), "{said}");
+        wait_announced(&[], Some(100), SOON);
+    });
+}
+
 /// A PoP in a namespace of its own, joined to that of the test by a wire.
 struct Far {
     namespace: String,

@@ -487,6 +487,21 @@ fn what_the_cache_may_have_lost_is_stored_again_once_soon_and_evenly() {
 }
 
 #[test]
+fn a_flush_stores_flows_whose_owner_is_heard_and_no_other() {
+    let mut world = World::new();
+    assert_eq!(world.flows.flush_step(world.now), None, "nobody asked");
+    world.down(A, client(1), 0);
+    world.pass(Duration::from_secs(11));
+    world.down(B, client(2), 3);
+    world.check(client(3), A);
+    world.commands();
+    world.flows.flush();
+    assert_eq!(world.flows.flush_step(world.now), Some(0));
+    assert_eq!(world.commands(), [store(client(2), 3, B)]);
+    assert_eq!(world.flows.flush_step(world.now), None, "it is over");
+}
+
+#[test]
 fn every_ingress_a_client_speaks_to_is_stored_and_forgotten() {
     let mut world = World::new();
     for ingress in [0, 3, 0, 3] {
