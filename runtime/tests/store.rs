@@ -22,7 +22,8 @@ use runtime::control::Control;
 use runtime::credentials::Credentials;
 use runtime::node::{Config, NodeContext};
 use runtime::store::{
-    self, Hub, PopState, PrefixMedian, Publication, Role, Seen, States, Tell, Told, Watch,
+    self, Hub, MEDIANS_MAX, PopState, PrefixMedian, Publication, Role, Seen, States, Tell, Told,
+    Watch,
 };
 use topology::{RedisUrl, StateStore, Topology};
 
@@ -54,6 +55,28 @@ impl Tell for Teller {
             clients: 3,
             age_s: 0,
         }])
+    }
+}
+
+/// A PoP with all the medians there may be.
+#[derive(Default)]
+struct LongTeller(Teller);
+
+impl Tell for LongTeller {
+    fn state(&mut self) -> Told {
+        self.0.state()
+    }
+
+    fn medians(&mut self) -> Option<Vec<PrefixMedian>> {
+        let all = (0..u32::try_from(MEDIANS_MAX).unwrap()).map(|number| PrefixMedian {
+            prefix: ipnet::Ipv4Net::new((0x0b00_0000 + (number << 8)).into(), 24)
+                .unwrap()
+                .into(),
+            rtt_us: 123_456,
+            clients: 64,
+            age_s: 12_345,
+        });
+        Some(all.collect())
     }
 }
 
@@ -149,9 +172,13 @@ fn wait(what: &str, is_so: impl Fn() -> bool) {
 }
 
 fn counted(context: &NodeContext, line: &str) -> bool {
+    count(context, line) > 0.0
+}
+
+fn count(context: &NodeContext, line: &str) -> f64 {
     let text = context.metrics.prometheus();
     let at = text.lines().find_map(|it| it.strip_prefix(line));
-    at.is_some_and(|value| value.trim().parse::<f64>().unwrap() > 0.0)
+    at.map_or(0.0, |value| value.trim().parse().unwrap())
 }
 
 #[test]
@@ -350,8 +377,11 @@ fn of_two_servers_either_may_be_killed_or_hang_and_nobody_is_missed() {
     }
 }
 
-/// A line of so many bytes a second to a server: one connection at a time.
-fn slow_line(server: &RedisServer, bytes_per_s: u32) -> String {
+/// As many bytes a second as any line here needs.
+const FAST: u32 = 1_000_000_000;
+
+/// A line to a server, of so many bytes a second to it and from it, for each connection.
+fn slow_line(server: &RedisServer, (up, down): (u32, u32)) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("redis://{}", listener.local_addr().unwrap());
     let server = server.url().trim_start_matches("redis://").to_owned();
@@ -359,32 +389,31 @@ fn slow_line(server: &RedisServer, bytes_per_s: u32) -> String {
         for client in listener.incoming() {
             let (client, server) = (client.unwrap(), TcpStream::connect(&server).unwrap());
             let ends = [&client, &server].map(|it| it.try_clone().unwrap());
-            let [mut from_client, mut from_server] = ends;
-            let (mut to_client, mut to_server) = (client, server);
-            std::thread::spawn(move || std::io::copy(&mut from_client, &mut to_server));
-            std::thread::spawn(move || {
-                let mut buffer = [0; 16 * 1024];
-                while let Ok(len @ 1..) = from_server.read(&mut buffer) {
-                    let len_u32 = u32::try_from(len).unwrap();
-                    std::thread::sleep(Duration::from_secs(1) * len_u32 / bytes_per_s);
-                    if to_client.write_all(&buffer[..len]).is_err() {
-                        return;
-                    }
-                }
-            });
+            let [from_client, from_server] = ends;
+            std::thread::spawn(move || carry(from_client, server, up));
+            std::thread::spawn(move || carry(from_server, client, down));
         }
     });
     url
 }
 
-#[test]
-fn medians_of_many_pops_arrive_by_a_line_that_carries_a_few_at_a_time() {
-    const POPS: usize = 24;
-    let redis = RedisServer::start(&[]);
-    // All of them take several times what a batch may take.
-    let mut world = World::of(&[slow_line(&redis, 4_000_000)]);
+fn carry(mut from: TcpStream, mut to: TcpStream, bytes_per_s: u32) {
+    let mut buffer = [0; 16 * 1024];
+    while let Ok(len @ 1..) = from.read(&mut buffer) {
+        let len_u32 = u32::try_from(len).unwrap();
+        std::thread::sleep(Duration::from_secs(1) * len_u32 / bytes_per_s);
+        if to.write_all(&buffer[..len]).is_err() {
+            break;
+        }
+    }
+    let _ = to.shutdown(std::net::Shutdown::Write);
+}
+
+/// A world of so many PoPs, all of which have told 400 kB of medians.
+fn world_of_medians(redis: &RedisServer, url: String, pops: usize) -> World {
+    let mut world = World::of(&[url]);
     let first = world.topology.pops[0].clone();
-    for number in 1..POPS {
+    for number in 1..pops {
         let name = format!("p{number}");
         let pop = topology::Pop {
             name,
@@ -400,11 +429,112 @@ fn medians_of_many_pops_arrive_by_a_line_that_carries_a_few_at_a_time() {
         let said = redis.cli(&["EVAL", script, "1", &key, &head, tail]);
         assert_eq!(said.trim(), "OK");
     }
+    world
+}
+
+const WATCH_TIMEOUTS: &str =
+    "firsthop_state_store_failures_total{side=\"watch\",reason=\"timeout\"}";
+const TELL_TIMEOUTS: &str = "firsthop_state_store_failures_total{side=\"tell\",reason=\"timeout\"}";
+
+#[test]
+fn medians_of_many_pops_arrive_by_a_line_that_carries_a_few_at_a_time() {
+    const POPS: usize = 24;
+    let redis = RedisServer::start(&[]);
+    // All of them take several times what a batch may take.
+    let line = slow_line(&redis, (FAST, 4_000_000));
+    let world = world_of_medians(&redis, line, POPS);
     let (watcher, watch) = world.watch();
     wait("all medians", || watch.load().medians.len() == POPS);
     assert!(watch.load().alive);
-    let failures = "firsthop_state_store_failures_total{side=\"watch\",reason=\"timeout\"}";
-    assert!(!counted(&watcher, failures));
+    assert!(!counted(&watcher, WATCH_TIMEOUTS));
+}
+
+#[test]
+fn medians_arrive_by_a_line_that_carries_one_at_a_time() {
+    const POPS: usize = 5;
+    let redis = RedisServer::start(&[]);
+    // Two of them take longer than a batch may take.
+    let line = slow_line(&redis, (FAST, 600_000));
+    let world = world_of_medians(&redis, line, POPS);
+    let (watcher, watch) = world.watch();
+    wait("all medians", || watch.load().medians.len() == POPS);
+    assert!(counted(&watcher, WATCH_TIMEOUTS), "no slow line");
+    assert!(watch.load().alive);
+}
+
+#[test]
+fn a_line_that_carries_no_medians_hides_no_node_that_is_gone() {
+    let redis = RedisServer::start(&[]);
+    // One of them takes four seconds.
+    let line = slow_line(&redis, (FAST, 100_000));
+    let world = world_of_medians(&redis, line, 9);
+    let (watcher, watch) = world.watch();
+    let (_teller, told) = world.tell();
+    world.wait_news(&watch);
+    wait("a slow line", || counted(&watcher, WATCH_TIMEOUTS));
+    assert!(!world.seen(&watch.load()).gone);
+    drop(told);
+    wait("the end", || world.seen(&watch.load()).gone);
+    let others =
+        |states: &States| (1..9).all(|pop| !states.medians.contains_key(&format!("p{pop}")));
+    assert!(others(&watch.load()), "no slow line");
+    assert!(count(&watcher, WATCH_TIMEOUTS) > 1.0);
+}
+
+#[test]
+fn a_line_that_carries_no_medians_carries_the_state() {
+    let redis = RedisServer::start(&[]);
+    let mut world = World::of(&[slow_line(&redis, (50_000, FAST))]);
+    let teller = world.context(&world.pop);
+    let told = LongTeller::default();
+    let times = told.0.clone();
+    let _told = store::publish(&teller, told).unwrap();
+    wait("a slow line", || counted(&teller, TELL_TIMEOUTS));
+    wait("its state, often", || times.0.load(Ordering::Relaxed) >= 40);
+    let timeouts = count(&teller, TELL_TIMEOUTS);
+    assert!(timeouts <= 4.0, "{timeouts}");
+    world.topology.network.state = StateStore {
+        redis: vec![RedisUrl::parse(&redis.url()).unwrap()],
+        ..world.topology.network.state.clone().unwrap()
+    }
+    .into();
+    let (_watcher, watch) = world.watch();
+    world.wait_news(&watch);
+}
+
+#[test]
+fn a_reload_waits_for_no_server_that_does_not_answer() {
+    const RELOADS: usize = 5;
+    let redis = RedisServer::start(&[]);
+    // Connections are made, and nothing is ever said.
+    let hung = TcpListener::bind("127.0.0.1:0").unwrap();
+    let hung_url = format!("redis://{}", hung.local_addr().unwrap());
+    let mut world = World::of(&[hung_url, redis.url()]);
+    let (teller, _told) = world.tell();
+    let (watcher, watch) = world.watch();
+    world.wait_news(&watch);
+    let begins = clock::now();
+    for number in 0..RELOADS {
+        let pop = topology::Pop {
+            name: format!("p{number}"),
+            ..world.topology.pops[0].clone()
+        };
+        let name = pop.name.clone();
+        world.topology.pops.push(pop);
+        world.topology.network.name = format!("net{number}");
+        for context in [&teller, &watcher] {
+            let credentials = Credentials::load(world.dir.path()).unwrap();
+            context.config.publish(world.topology.clone(), credentials);
+        }
+        wait("what is asked", || watch.load().nodes.contains_key(&name));
+        wait("what is told", || {
+            redis.cli(&["EXISTS", &world.key("state")]).trim() == "1"
+        });
+    }
+    let took = clock::now().saturating_duration_since(begins);
+    // A connection that is not answered is waited for for a second.
+    assert!(took < Duration::from_secs(2), "{took:?}");
+    drop(hung);
 }
 
 #[test]

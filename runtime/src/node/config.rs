@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use arc_swap::ArcSwap;
 use serde::Serialize;
+use tokio::sync::watch;
 use topology::{
     CoreRelay, Dns, FailoverGroup, GeoDns, LoadErrors, Network, NodeRole, Pop, Region,
     TEXT_BYTES_MAX, Topology, Transceiver,
@@ -38,6 +39,8 @@ pub struct ConfigHandle {
 struct Shared {
     current: ArcSwap<Config>,
     generation: AtomicU64,
+    /// The same, for tasks that wait for another one.
+    latest: watch::Sender<u64>,
 }
 
 impl ConfigHandle {
@@ -45,11 +48,13 @@ impl ConfigHandle {
     #[must_use]
     pub fn new(config: Config) -> Self {
         let generation = AtomicU64::new(config.generation);
+        let (latest, _) = watch::channel(config.generation);
         let current = ArcSwap::from_pointee(config);
         Self {
             shared: Arc::new(Shared {
                 current,
                 generation,
+                latest,
             }),
         }
     }
@@ -76,6 +81,14 @@ impl ConfigHandle {
             generation,
         }));
         self.shared.generation.store(generation, Ordering::Release);
+        self.shared.latest.send_replace(generation);
+    }
+
+    /// Waits until there is another generation than this.
+    pub async fn outdated(&self, generation: u64) {
+        let mut latest = self.shared.latest.subscribe();
+        // The sender lives as long as this.
+        let _ = latest.wait_for(|latest| *latest != generation).await;
     }
 }
 

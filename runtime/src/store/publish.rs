@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use futures_util::future::join_all;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
+use topology::Topology;
 
 use super::metrics::Metrics;
 use super::state::Told;
@@ -72,7 +73,7 @@ struct Source {
 struct Link<'a> {
     at: usize,
     servers: Servers<'a>,
-    /// How often the state was told.
+    /// How often the state was told, over all connections: medians are due as rarely on a line that breaks.
     told: u32,
 }
 
@@ -128,8 +129,12 @@ impl Task {
                 servers,
                 told: 0,
             });
-            // They end when there is another configuration, which may name other servers.
-            join_all(links.map(|link| self.keep_telling(link, &config))).await;
+            let telling = join_all(links.map(|link| self.keep_telling(link, &config)));
+            // Another configuration may name other servers. None of these is waited for.
+            tokio::select! {
+                _ = telling => {}
+                () = self.context.config.outdated(config.generation) => {}
+            }
         }
     }
 
@@ -145,7 +150,7 @@ impl Task {
         let mut backoff = Backoff::new(BACKOFF_LONGEST, seed);
         let mut logged = None;
         let mut turn: usize = 0;
-        while self.context.config.generation() == config.generation {
+        loop {
             let opened = Connection::open(link.servers, turn, &config.credentials, PATIENCE).await;
             let since = clock::now();
             let trouble = match opened {
@@ -153,9 +158,8 @@ impl Task {
                     logged = None;
                     self.serve(&mut link, connection, config).await
                 }
-                Err(trouble) => Some(trouble),
+                Err(trouble) => trouble,
             };
-            let Some(trouble) = trouble else { return };
             turn = turn.wrapping_add(1);
             self.metrics.trouble(link.at, trouble);
             // A cause is told once: the metrics say how often.
@@ -178,58 +182,58 @@ impl Task {
         link: &mut Link<'_>,
         mut connection: Connection,
         config: &Config,
-    ) -> Option<Trouble> {
+    ) -> Trouble {
         self.metrics.up(link.at, true);
         tracing::info!(server = link.at, "the state store is told");
-        let every = interval(&config.topology);
-        // Medians at the first turn of a connection, then rarely.
-        link.told = 0;
-        while self.context.config.generation() == config.generation {
-            let commands = self.commands(link.told, config);
+        let topology = &config.topology;
+        loop {
+            let is_due = is_due(link.told);
             link.told = link.told.wrapping_add(1);
-            let said = match timeout(PATIENCE, connection.run(&commands)).await {
-                Ok(Ok(said)) => said,
-                Ok(Err(trouble)) => return Some(trouble),
-                Err(_) => return Some(Trouble::Timeout),
-            };
-            for said in said {
-                match said {
-                    Ok(_) => self.metrics.done(),
-                    Err(Refusal::ReadOnly) => return Some(Trouble::ReadOnly),
-                    Err(Refusal::Denied) => return Some(Trouble::Auth),
-                    Err(
-                        why @ (Refusal::Oom | Refusal::WrongType | Refusal::Lost | Refusal::Other),
-                    ) => {
-                        self.metrics.refused(why);
-                    }
-                }
+            if let Err(trouble) = self.tell(&mut connection, self.state(topology)).await {
+                return trouble;
             }
-            sleep(every).await;
+            // By themselves: they are long, and the state is told whatever becomes of them.
+            let medians = is_due.then(|| self.medians(topology)).flatten();
+            if let Err(trouble) = self.tell(&mut connection, medians).await {
+                return trouble;
+            }
+            sleep(interval(topology)).await;
         }
-        None
     }
 
-    fn commands(&self, told: u32, config: &Config) -> Vec<Cmd> {
-        let topology = &config.topology;
-        let name = &self.context.name;
-        let mut source = self.source();
-        let state = source.state(interval(topology));
-        let medians = is_due(told).then(|| source.medians()).flatten();
-        drop(source);
-        let ttl_s = topology
-            .network
-            .state
-            .as_ref()
-            .map_or(1, |store| store.ttl_s);
-        let state = serde_json::to_vec(&state).unwrap_or_default();
-        let medians = medians.and_then(|medians| serde_json::to_vec(&medians).ok());
-        let state =
-            (state.len() <= STATE_BYTES_MAX).then(|| set(state_key(topology, name), state, ttl_s));
+    async fn tell(&self, connection: &mut Connection, command: Option<Cmd>) -> Result<(), Trouble> {
+        let Some(command) = command else {
+            return Ok(());
+        };
+        let said = timeout(PATIENCE, connection.run(&[command])).await;
+        for said in said.map_err(|_| Trouble::Timeout)?? {
+            match said {
+                Ok(_) => self.metrics.done(),
+                Err(Refusal::ReadOnly) => return Err(Trouble::ReadOnly),
+                Err(Refusal::Denied) => return Err(Trouble::Auth),
+                Err(why @ (Refusal::Oom | Refusal::WrongType | Refusal::Lost | Refusal::Other)) => {
+                    self.metrics.refused(why);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn state(&self, topology: &Topology) -> Option<Cmd> {
+        let state = self.source().state(interval(topology));
+        let value = serde_json::to_vec(&state).unwrap_or_default();
+        let store = topology.network.state.as_ref();
+        let ttl_s = store.map_or(1, |store| store.ttl_s);
+        let key = state_key(topology, &self.context.name);
+        (value.len() <= STATE_BYTES_MAX).then(|| set(key, value, ttl_s))
+    }
+
+    fn medians(&self, topology: &Topology) -> Option<Cmd> {
+        let medians = self.source().medians()?;
+        let value = serde_json::to_vec(&medians).ok()?;
+        let key = medians_key(topology, &self.context.name);
         let age_max_s = topology.steering.measured.age_max_s;
-        let medians = medians
-            .filter(|value| value.len() <= MEDIANS_BYTES_MAX)
-            .map(|value| set(medians_key(topology, name), value, age_max_s));
-        state.into_iter().chain(medians).collect()
+        (value.len() <= MEDIANS_BYTES_MAX).then(|| set(key, value, age_max_s))
     }
 
     fn source(&self) -> MutexGuard<'_, Source> {

@@ -120,7 +120,7 @@ pub struct PrefixMedian {
     pub rtt_us: u32,
     /// Clients it is taken of.
     pub clients: u32,
-    /// Age of the youngest of them when this was told, in seconds.
+    /// Age of the middle one of their samples when this was told, in seconds.
     pub age_s: u32,
 }
 

@@ -23,8 +23,17 @@ use crate::{clock, random};
 
 /// States in one batch of reads.
 const BATCH: usize = 64;
-/// Medians in one batch, and in one reading: they are long, and whatever a reading costs, states are read again soon.
-const MEDIANS_BATCH: usize = 4;
+/// Medians in one batch, and in one reading, at most: they are long, and whatever a reading costs, states are read again soon. Fewer
+/// where so many do not arrive in time.
+const MEDIANS_BATCH_MAX: usize = 4;
+
+/// Why a connection is given up.
+enum Ended {
+    /// The server does not answer.
+    Lost(Trouble),
+    /// It said what states are, and could not say medians. That is no news of any node.
+    OverMedians(Trouble),
+}
 
 /// What all nodes tell, kept current until this is dropped.
 #[derive(Debug)]
@@ -86,8 +95,12 @@ struct Task {
 struct Link<'a> {
     at: usize,
     servers: Servers<'a>,
-    /// Readings of this connection.
+    /// Readings, of all connections: medians are due as rarely on a line that breaks.
     readings: u32,
+    /// Medians in one reading.
+    batch: usize,
+    /// Whether any of this round did not arrive.
+    is_late: bool,
     /// PoPs whose medians are still to be read in this round. It outlives connections: what cannot be read in time is left for the next
     /// round, and keeps nobody else from being read.
     pops: VecDeque<String>,
@@ -111,10 +124,16 @@ impl Task {
                 at,
                 servers,
                 readings: 0,
+                batch: MEDIANS_BATCH_MAX,
+                is_late: false,
                 pops: VecDeque::new(),
             });
-            // They end when there is another configuration, which may name other servers.
-            join_all(links.map(|link| self.keep_reading(link, &config))).await;
+            let reading = join_all(links.map(|link| self.keep_reading(link, &config)));
+            // Another configuration may name other servers. None of these is waited for: what was read is kept.
+            tokio::select! {
+                _ = reading => {}
+                () = self.context.config.outdated(config.generation) => {}
+            }
         }
     }
 
@@ -135,18 +154,26 @@ impl Task {
         let mut backoff = Backoff::new(BACKOFF_LONGEST, seed);
         let mut logged = None;
         let mut turn: usize = 0;
-        while self.context.config.generation() == config.generation {
+        loop {
             let opened = Connection::open(link.servers, turn, &config.credentials, PATIENCE).await;
             let since = clock::now();
-            let trouble = match opened {
+            let ended = match opened {
                 Ok(connection) => {
                     logged = None;
                     self.serve(&mut link, connection, config).await
                 }
-                Err(trouble) => Some(trouble),
+                Err(trouble) => Ended::Lost(trouble),
             };
-            let Some(trouble) = trouble else { return };
             turn = turn.wrapping_add(1);
+            let trouble = match ended {
+                Ended::Lost(trouble) => trouble,
+                Ended::OverMedians(trouble) => {
+                    self.metrics.trouble(link.at, trouble);
+                    link.ask_for_less(trouble);
+                    sleep(interval(&config.topology)).await;
+                    continue;
+                }
+            };
             self.metrics.trouble(link.at, trouble);
             self.states().lost(link.at);
             self.show();
@@ -169,22 +196,23 @@ impl Task {
         link: &mut Link<'_>,
         mut connection: Connection,
         config: &Config,
-    ) -> Option<Trouble> {
-        link.readings = 0;
+    ) -> Ended {
         tracing::info!(server = link.at, "the state store is watched");
-        let every = interval(&config.topology);
-        while self.context.config.generation() == config.generation {
-            if let Err(trouble) = self.read(link, &mut connection, &config.topology).await {
-                return Some(trouble);
+        let topology = &config.topology;
+        loop {
+            if let Err(trouble) = self.read(link, &mut connection, topology).await {
+                return Ended::Lost(trouble);
             }
-            sleep(every).await;
+            if let Err(trouble) = self.read_medians(link, &mut connection, topology).await {
+                return Ended::OverMedians(trouble);
+            }
+            sleep(interval(topology)).await;
         }
-        None
     }
 
     async fn read(
         &self,
-        link: &mut Link<'_>,
+        link: &Link<'_>,
         connection: &mut Connection,
         topology: &Topology,
     ) -> Result<(), Trouble> {
@@ -196,15 +224,25 @@ impl Task {
         self.states().took_states(link.at, states, clock::now());
         self.metrics.up(link.at, true);
         self.show();
+        Ok(())
+    }
+
+    async fn read_medians(
+        &self,
+        link: &mut Link<'_>,
+        connection: &mut Connection,
+        topology: &Topology,
+    ) -> Result<(), Trouble> {
         let names = link.due(topology);
-        if !names.is_empty() {
-            let key = |name: &str| medians_key(topology, name);
-            let medians = self
-                .values(connection, names, (&key, MEDIANS_BYTES_MAX), Medians::parse)
-                .await?;
-            self.states().took_medians(link.at, medians);
-            self.show();
+        if names.is_empty() {
+            return Ok(());
         }
+        let key = |name: &str| medians_key(topology, name);
+        let medians = self
+            .values(connection, names, (&key, MEDIANS_BYTES_MAX), Medians::parse)
+            .await?;
+        self.states().took_medians(link.at, medians);
+        self.show();
         Ok(())
     }
 
@@ -268,10 +306,27 @@ impl Link<'_> {
     fn due(&mut self, topology: &Topology) -> Vec<String> {
         if self.pops.is_empty() && self.readings.is_multiple_of(MEDIANS_EVERY) {
             self.pops.extend(pops(topology));
+            let more = usize::from(!self.is_late);
+            self.batch = (self.batch + more).min(MEDIANS_BATCH_MAX);
+            self.is_late = false;
         }
         self.readings = self.readings.wrapping_add(1);
-        let most = self.pops.len().min(MEDIANS_BATCH);
+        let most = self.pops.len().min(self.batch);
         self.pops.drain(..most).collect()
+    }
+
+    /// Medians did not arrive: half as many are read at once, until a whole round has arrived.
+    fn ask_for_less(&mut self, trouble: Trouble) {
+        if self.batch == MEDIANS_BATCH_MAX {
+            let (reason, server) = (trouble.as_str(), self.at);
+            tracing::warn!(
+                reason,
+                server,
+                "the state store does not say medians: fewer are asked for at once"
+            );
+        }
+        self.batch = (self.batch / 2).max(1);
+        self.is_late = true;
     }
 }
 
