@@ -7,8 +7,8 @@ use crate::Snapshot;
 use crate::decision::{Choosable, Decision, Gives, Lost, RuleSaid, Term};
 use crate::facts::{Client, cut};
 use crate::plan::{Plan, PopIx, RegionIx, ResidencyIx};
-use crate::policy::explore::{self, Way};
-use crate::policy::measured::median_of;
+use crate::policy::explore::{self, Known, Way};
+use crate::policy::measured::{floor_of, median_of};
 use crate::policy::residency;
 use crate::policy::rules::{Matched, Said};
 use crate::rank::{Class, Ranking, classify, cost_of, rank};
@@ -215,7 +215,7 @@ fn explored(
     choice
 }
 
-/// Ingresses of the chosen region, then, if the region is not fixed, those that only other good regions have links to.
+/// Usable ingresses of the chosen region, then, if the region is not fixed, those that only other good regions have links to that are up.
 fn ways(
     class: &Class,
     ranking: &Ranking,
@@ -237,18 +237,26 @@ fn ways(
     let others = others.map(|region| RegionIx(region.index));
     for region in std::iter::once(choice.region).chain(others) {
         for pop in ingresses(ranking, region, snapshot) {
-            if ways.iter().any(|way| way.pop.index == pop.index) {
+            let is_there = ways.iter().any(|way| way.pop.index == pop.index);
+            if is_there || pop.standing != Standing::Usable {
                 continue;
             }
-            let median = median_of(&snapshot.measured, &class.groups, PopIx(pop.index));
-            ways.push(Way {
-                region,
-                pop,
-                is_measured: median.is_some(),
-            });
+            let known = known(class, snapshot, PopIx(pop.index));
+            ways.push(Way { region, pop, known });
         }
     }
     ways
+}
+
+fn known(class: &Class, snapshot: &Snapshot, pop: PopIx) -> Known {
+    let (measured, groups) = (&snapshot.measured, &class.groups);
+    if median_of(measured, groups, pop).is_some() {
+        Known::Measured
+    } else if floor_of(measured, groups, pop).is_some() {
+        Known::Before
+    } else {
+        Known::Never
+    }
 }
 
 fn rules_said(plan: &Plan, said: &Said) -> Vec<RuleSaid> {

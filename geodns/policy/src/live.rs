@@ -4,14 +4,16 @@
 //! last state stays: silence of the whole control plane is no sign that sites are down.
 
 use serde::Serialize;
+use topology::steering::Load;
 
 use crate::plan::{Plan, PopIx, RegionIx};
+use crate::policy::load;
 
 /// Of how many backbone round trips an average is taken, the last ones counting most.
 const SMOOTHED: u32 = 8;
 /// An average that differs from the value in use by less than this, or a twentieth, changes nothing, in milliseconds.
 pub const BACKBONE_DEADBAND_MS: u16 = 4;
-/// A load that differs from the value in use by less than this changes nothing, in percent; 100 and more always counts.
+/// A load that differs from the value in use by less than this changes nothing, in percent, unless one is full and the other is not.
 pub const LOAD_DEADBAND_PERCENT: u16 = 3;
 
 /// What is known of a site.
@@ -48,6 +50,7 @@ pub struct Live {
     pops: Box<[Condition]>,
     /// PoP after PoP.
     backbone: Box<[Backbone]>,
+    load: Load,
 }
 
 /// The way from a PoP to a region.
@@ -56,6 +59,8 @@ struct Backbone {
     rtt: Option<Rtt>,
     /// No link is up. What its round trip was stays, for when all ways are cut.
     cut: bool,
+    /// It was cut since its round trip was measured.
+    restarts: bool,
 }
 
 /// The round trip of a link.
@@ -84,6 +89,7 @@ impl Live {
             regions: vec![Condition::default(); regions].into(),
             pops: vec![Condition::default(); pops].into(),
             backbone: vec![Backbone::default(); regions * pops].into(),
+            load: plan.steering.load.clone(),
         }
     }
 
@@ -97,7 +103,9 @@ impl Live {
             let Some(before) = from.pop_named(to.pop_name(pop)) else {
                 continue;
             };
-            live.set_pop(pop, self.pop(before));
+            if let Some(carried) = live.pops.get_mut(usize::from(pop.0)) {
+                *carried = self.pop(before);
+            }
             if from.pop_place(before) == to.pop_place(pop) {
                 stayed.push((pop, before));
             }
@@ -106,7 +114,9 @@ impl Live {
             let Some(before) = from.region_named(to.region_name(region)) else {
                 continue;
             };
-            live.set_region(region, self.region(before));
+            if let Some(carried) = live.regions.get_mut(usize::from(region.0)) {
+                *carried = self.region(before);
+            }
             let stays = from.region_place(before) == to.region_place(region);
             for (pop, pop_before) in stayed.iter().filter(|_| stays) {
                 if let Some(known) = self.way(*pop_before, before)
@@ -132,14 +142,14 @@ impl Live {
     /// Replaces what is known of a region; its load only if it has changed clearly.
     pub fn set_region(&mut self, ix: RegionIx, condition: Condition) {
         if let Some(known) = self.regions.get_mut(usize::from(ix.0)) {
-            *known = known.becomes(condition);
+            *known = known.becomes(condition, &self.load);
         }
     }
 
     /// Replaces what is known of a PoP; its load only if it has changed clearly.
     pub fn set_pop(&mut self, ix: PopIx, condition: Condition) {
         if let Some(known) = self.pops.get_mut(usize::from(ix.0)) {
-            *known = known.becomes(condition);
+            *known = known.becomes(condition, &self.load);
         }
     }
 
@@ -155,6 +165,7 @@ impl Live {
     pub fn set_cut(&mut self, pop: PopIx, region: RegionIx, cut: bool) {
         if let Some(way) = self.way_mut(pop, region) {
             way.cut = cut;
+            way.restarts |= cut;
         }
     }
 
@@ -182,6 +193,13 @@ impl Live {
         Some(self.way(pop, region)?.rtt?.used_ms)
     }
 
+    /// Whether the round trip of a link was measured since it was cut last.
+    #[must_use]
+    pub fn is_backbone_known(&self, pop: PopIx, region: RegionIx) -> bool {
+        self.way(pop, region)
+            .is_some_and(|way| way.rtt.is_some() && !way.restarts)
+    }
+
     /// Whether no link from a PoP to a region is up.
     #[must_use]
     pub fn is_cut(&self, pop: PopIx, region: RegionIx) -> bool {
@@ -204,9 +222,11 @@ impl Live {
 }
 
 impl Condition {
-    fn becomes(self, next: Self) -> Self {
-        let clear = self.load_percent.abs_diff(next.load_percent) >= LOAD_DEADBAND_PERCENT;
-        let load_percent = if clear || next.load_percent >= 100 {
+    fn becomes(self, next: Self, load: &Load) -> Self {
+        let [was_full, is_full] =
+            [self, next].map(|condition| load::is_full(condition.load_percent, load));
+        let differs = self.load_percent.abs_diff(next.load_percent);
+        let load_percent = if differs >= LOAD_DEADBAND_PERCENT || was_full != is_full {
             next.load_percent
         } else {
             self.load_percent
@@ -220,7 +240,7 @@ impl Condition {
 
 impl Backbone {
     fn measured(&mut self, rtt_us: u32) {
-        let averaged = self.rtt.filter(|_| !self.cut);
+        let averaged = self.rtt.filter(|_| !self.restarts);
         let average_us = averaged.map_or(rtt_us, |known| {
             let rest = known.average_us - known.average_us / SMOOTHED;
             rest.saturating_add(rtt_us / SMOOTHED)
@@ -232,7 +252,7 @@ impl Backbone {
             used_ms: used.unwrap_or(found),
             average_us,
         });
-        self.cut = false;
+        (self.cut, self.restarts) = (false, false);
     }
 }
 
@@ -240,13 +260,18 @@ impl Backbone {
 mod tests {
     use super::*;
 
-    #[test]
-    fn noise_of_the_backbone_changes_nothing_and_a_step_does() {
-        let mut live = Live {
+    fn one_of_each() -> Live {
+        Live {
             regions: Box::new([Condition::default()]),
             pops: Box::new([Condition::default()]),
             backbone: Box::new([Backbone::default()]),
-        };
+            load: Load::default(),
+        }
+    }
+
+    #[test]
+    fn noise_of_the_backbone_changes_nothing_and_a_step_does() {
+        let mut live = one_of_each();
         let (pop, region) = (PopIx(0), RegionIx(0));
         assert_eq!(live.backbone_ms(pop, region), None);
         // Each round trip, how often, and what is used after it.
@@ -276,17 +301,21 @@ mod tests {
         live.set_backbone(pop, region, 12_000);
         assert!(!live.is_cut(pop, region));
         assert_eq!(live.backbone_ms(pop, region), Some(12), "and back");
+        // Up again, and its round trip not measured yet.
+        live.set_cut(pop, region, true);
+        live.set_cut(pop, region, false);
+        assert!(!live.is_backbone_known(pop, region));
+        live.set_backbone(pop, region, 120_000);
+        assert_eq!(live.backbone_ms(pop, region), Some(120), "what it is");
+        assert!(live.is_backbone_known(pop, region));
         live.set_backbone(PopIx(1), region, 1);
         assert_eq!(live.backbone_ms(PopIx(1), region), None, "no such PoP");
     }
 
     #[test]
     fn a_load_that_wavers_chooses_the_same() {
-        let mut live = Live {
-            regions: Box::new([Condition::default()]),
-            pops: Box::new([Condition::default()]),
-            backbone: Box::new([Backbone::default()]),
-        };
+        let mut live = one_of_each();
+        assert_eq!(live.load.full_percent, 95);
         // What is told, and what is used.
         for (told, used) in [
             (2, 0),
@@ -295,10 +324,15 @@ mod tests {
             (82, 80),
             (78, 80),
             (83, 83),
-            (99, 99),
-            (100, 100),
-            (99, 100),
-            (97, 97),
+            (93, 93),
+            (94, 93),
+            (95, 95),
+            (94, 94),
+            (96, 96),
+            (98, 96),
+            (101, 101),
+            (99, 101),
+            (95, 95),
         ] {
             let before = live.clone();
             let condition = Condition {

@@ -222,6 +222,12 @@ impl Plan {
         (self.pop_place(here) == other.pop_place(ix)).then_some(here)
     }
 
+    /// Whether a PoP of this plan is in another one, at the same place.
+    #[must_use]
+    pub fn is_same_pop(&self, ix: PopIx, other: &Self) -> bool {
+        other.same_pop(self, ix).is_some()
+    }
+
     pub(crate) fn pop(&self, ix: PopIx) -> Option<&PopPlan> {
         self.pops.get(usize::from(ix.0))
     }

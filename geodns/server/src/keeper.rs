@@ -217,7 +217,8 @@ impl Keeper {
         self.looked_at = self.looked_at.max(config.generation);
         match Site::new(&config, unix_s) {
             Ok(site) => {
-                self.known.replan(&self.site.plan, &site.plan, now);
+                let (states, plans) = (self.states.load(), (&*self.site.plan, &*site.plan));
+                self.known.replan(&states, plans, (now, unix_s));
                 self.site = Arc::new(site);
                 self.using = config;
                 self.stale = true;

@@ -63,7 +63,7 @@ fn take_link(live: &mut Live, (pop, region): (PopIx, RegionIx), link: &LinkState
         live.set_cut(pop, region, true);
         return;
     }
-    let is_known = live.backbone_ms(pop, region).is_some() && !live.is_cut(pop, region);
+    let is_known = live.is_backbone_known(pop, region);
     if let Some(rtt_us) = link.rtt_us.filter(|_| !is_taken || !is_known) {
         live.set_backbone(pop, region, rtt_us);
     }
@@ -77,10 +77,19 @@ fn is_taken(states: &States, taken: &States, name: &str) -> bool {
         .is_some_and(|(now, before)| Arc::ptr_eq(now, before))
 }
 
-/// What PoPs report of client prefixes, as old as it is at `unix_s`.
-pub fn reports(states: &States, plan: &Plan, unix_s: u64) -> impl Iterator<Item = Report> {
+/// What PoPs report of client prefixes, as old as it is at `unix_s`. `counts` says of a PoP, and of when it was told (Unix time), whether it is
+/// looked at.
+pub fn reports(
+    states: &States,
+    plan: &Plan,
+    unix_s: u64,
+    counts: impl Fn(&str, u64) -> bool,
+) -> impl Iterator<Item = Report> {
     let of_pop = move |(name, medians): (&String, &Arc<Medians>)| {
         let pop = plan.pop_named(name)?;
+        if !counts(name, medians.told_unix_s) {
+            return None;
+        }
         let medians = Arc::clone(medians);
         // Clocks of nodes may differ: what comes from the future is of now.
         let age_s = unix_s.saturating_sub(medians.told_unix_s);
@@ -388,11 +397,15 @@ mod tests {
         assert_eq!(told(vec![link(true, None)]), (Some(41), false));
         assert_eq!(told(vec![link(false, None)]), (Some(41), true));
         assert_eq!(told(vec![link(true, Some(60_000))]), (Some(60), false));
+        // Up before it is measured: what it is then has nothing to do with what it was.
+        assert_eq!(told(vec![link(false, None)]), (Some(60), true));
+        assert_eq!(told(vec![link(true, None)]), (Some(60), false));
+        assert_eq!(told(vec![link(true, Some(120_000))]), (Some(120), false));
         let other = LinkState {
             region: "nowhere".to_owned(),
             ..link(true, Some(1))
         };
-        assert_eq!(told(vec![other]), (Some(60), false));
+        assert_eq!(told(vec![other]), (Some(120), false));
     }
 
     #[test]
@@ -457,11 +470,13 @@ mod tests {
             world.states.medians.insert(name.to_owned(), medians(name));
         }
         let ages = |unix_s| {
-            let all = reports(&world.states, &world.plan, unix_s);
+            let all = reports(&world.states, &world.plan, unix_s, |_, _| true);
             all.map(|report| (report.pop, report.median.clients, report.age_s))
                 .collect::<Vec<_>>()
         };
         assert_eq!(ages(1007), [(PopIx(0), 25, 67)]);
         assert_eq!(ages(900), [(PopIx(0), 25, 60)], "a clock that is behind");
+        let later = |_: &str, told_unix_s| told_unix_s > 1000;
+        assert_eq!(reports(&world.states, &world.plan, 1007, later).count(), 0);
     }
 }

@@ -92,7 +92,7 @@ pub struct Median {
     pub rtt_us: u32,
     /// Clients it is of, [`CLIENTS_MAX`] at most.
     pub clients: u32,
-    /// Seconds since the last sample.
+    /// Seconds since the middle one of its samples: half of them are no older.
     pub age_s: u32,
 }
 
@@ -153,8 +153,7 @@ impl Medians {
         let now_s = self.began.map_or(0, |began| seconds(began, now));
         let told = self.prefixes.iter_mut().filter_map(|(prefix, clients)| {
             clients.forget(now_s, age_max_s);
-            let age_s = u32::try_from(age_s(clients.at)).unwrap_or(u32::MAX);
-            clients.median(*prefix, age_s)
+            clients.median(*prefix, now_s)
         });
         let mut told: Vec<Median> = told.collect();
         told.sort_by_key(|median| (std::cmp::Reverse(median.clients), median.prefix));
@@ -205,17 +204,18 @@ impl Clients {
         self.latest.drain(..old);
     }
 
-    fn median(&self, prefix: Prefix, age_s: u32) -> Option<Median> {
+    fn median(&self, prefix: Prefix, now_s: u32) -> Option<Median> {
         if self.latest.len() < CLIENTS_MIN {
             return None;
         }
+        let middle = self.latest.get(self.latest.len() / 2)?;
         let mut rtts: Vec<u32> = self.latest.iter().map(|known| known.rtt_us).collect();
         rtts.sort_unstable();
         Some(Median {
             prefix,
             rtt_us: *rtts.get((rtts.len() - 1) / 2)?,
             clients: u32::try_from(rtts.len()).unwrap_or(u32::MAX),
-            age_s,
+            age_s: now_s.saturating_sub(middle.at_s),
         })
     }
 }
@@ -315,10 +315,13 @@ mod tests {
         }
         let told = |medians: &mut Medians, s| {
             let told = medians.tell(9, 60, at(s));
-            told.first().map(|told| (told.rtt_us, told.clients))
+            told.first()
+                .map(|told| (told.rtt_us, told.clients, told.age_s))
         };
-        assert_eq!(told(&mut medians, 60), Some((9000, 12)));
-        assert_eq!(told(&mut medians, 61), Some((40, 3)), "nine are too old");
+        // As old as most of what it is of, whoever came last.
+        assert_eq!(told(&mut medians, 60), Some((9000, 12, 60)));
+        let left = Some((40, 3, 21));
+        assert_eq!(told(&mut medians, 61), left, "nine are too old");
         assert_eq!(told(&mut medians, 81), None, "two are too few");
     }
 

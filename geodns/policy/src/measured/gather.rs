@@ -28,7 +28,7 @@ pub struct Gathered {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Fresh {
     pub(crate) median: Median,
-    /// Of the oldest report it is made of, in seconds: it is made anew without that when the time comes.
+    /// Of the middle one of the reports it is made of, in seconds: half of them are no older.
     pub(crate) age_s: u32,
 }
 
@@ -52,7 +52,7 @@ pub fn gather(
 ) -> Gathered {
     let (prefixes, left_out) = by_prefix(reports, constants);
     let mut groups: BTreeMap<GroupKey, BTreeMap<PopIx, Fresh>> = BTreeMap::new();
-    let mut shared: BTreeMap<(GroupKey, PopIx), (Vec<Median>, u32)> = BTreeMap::new();
+    let mut shared: BTreeMap<(GroupKey, PopIx), (Vec<Median>, Vec<u32>)> = BTreeMap::new();
     for ((prefix, pop), fresh) in prefixes {
         let address = prefix.addr();
         if fresh.median.clients >= constants.samples_min {
@@ -66,21 +66,28 @@ pub fn gather(
             .into_iter()
             .flatten()
         {
-            let (medians, age_s) = shared.entry((key, pop)).or_default();
+            let (medians, ages_s) = shared.entry((key, pop)).or_default();
             if medians.len() < nearest::PREFIXES_MAX {
                 medians.push(fresh.median);
-                *age_s = fresh.age_s.max(*age_s);
+                ages_s.push(fresh.age_s);
             }
         }
     }
-    for ((key, pop), (medians, age_s)) in shared {
+    for ((key, pop), (medians, ages_s)) in shared {
         let common = nearest::common(medians);
         if let Some(median) = common.filter(|median| median.clients >= constants.samples_min) {
             let group = groups.entry(key).or_default();
+            let age_s = middle(ages_s);
             group.insert(pop, Fresh { median, age_s });
         }
     }
     Gathered { groups, left_out }
+}
+
+fn middle(mut ages_s: Vec<u32>) -> u32 {
+    ages_s.sort_unstable();
+    let at = ages_s.len().saturating_sub(1) / 2;
+    ages_s.get(at).copied().unwrap_or_default()
 }
 
 type ByPrefix = BTreeMap<(ipnet::IpNet, PopIx), Fresh>;
@@ -116,7 +123,7 @@ fn by_prefix(
     (prefixes, left_out)
 }
 
-/// The mean of two medians, each with the weight of its clients.
+/// The mean of two medians, each with the weight of its clients, as old as the one of more clients.
 fn joined(a: Fresh, b: Fresh) -> Fresh {
     let [a_clients, b_clients] = [a, b].map(|fresh| u64::from(fresh.median.clients));
     let [a_us, b_us] = [a, b].map(|fresh| u64::from(fresh.median.rtt_us));
@@ -126,6 +133,10 @@ fn joined(a: Fresh, b: Fresh) -> Fresh {
             rtt_us: u32::try_from(sum / (a_clients + b_clients).max(1)).unwrap_or(u32::MAX),
             clients: a.median.clients.saturating_add(b.median.clients),
         },
-        age_s: a.age_s.max(b.age_s),
+        age_s: if a_clients < b_clients {
+            b.age_s
+        } else {
+            a.age_s
+        },
     }
 }

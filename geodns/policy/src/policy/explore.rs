@@ -44,12 +44,23 @@ pub fn drawn(prefix: IpNet, unix_s: u64, permille: u32) -> Option<u64> {
 pub(crate) struct Way {
     pub(crate) region: RegionIx,
     pub(crate) pop: Candidate,
-    /// Whether anybody like the client has measured it.
-    pub(crate) is_measured: bool,
+    pub(crate) known: Known,
+}
+
+/// What anybody like the client has measured of a way.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Known {
+    /// It, lately.
+    Measured,
+    /// It, longer ago than counts: it costs no less than what it was.
+    Before,
+    /// Nothing.
+    Never,
 }
 
 /// Which way is tried instead of the best: one that is usable, not avoided, named if the best is, and not absurdly far. Of those that
-/// nobody like the client has measured one of the nearest; when all are measured any, so that none grows old.
+/// nobody like the client has measured one of the nearest; when all are measured any, so that none grows old. What is known to be far is
+/// tried seldom, first what was measured longer ago than counts.
 #[must_use]
 pub(crate) fn pick(best: &Candidate, mut ways: Vec<Way>, seed: u64) -> Option<Way> {
     ways.retain(|Way { pop, .. }| {
@@ -60,12 +71,21 @@ pub(crate) fn pick(best: &Candidate, mut ways: Vec<Way>, seed: u64) -> Option<Wa
     });
     ways.sort_by_key(|way| placed(&way.pop));
     let within = |way: &Way, ms: u32| way.pop.cost.total() <= best.cost.total().saturating_add(ms);
-    let (known, mut unknown): (Vec<_>, Vec<_>) = ways.into_iter().partition(|way| way.is_measured);
-    let (known, far): (Vec<_>, Vec<_>) = known
-        .into_iter()
-        .partition(|way| within(way, KNOWN_WITHIN_MS));
-    unknown.retain(|way| within(way, WITHIN_MS));
+    let (mut known, mut unknown) = (Vec::new(), Vec::new());
+    let (mut far, mut far_before) = (Vec::new(), Vec::new());
+    for way in ways {
+        match way.known {
+            Known::Measured if within(&way, KNOWN_WITHIN_MS) => known.push(way),
+            Known::Measured => far.push(way),
+            Known::Before | Known::Never if within(&way, WITHIN_MS) => unknown.push(way),
+            Known::Before => far_before.push(way),
+            Known::Never => {}
+        }
+    }
     unknown.truncate(NEAREST);
+    if !far_before.is_empty() {
+        far = far_before;
+    }
     let (turn, seed) = (seed % FAR_EVERY, seed / FAR_EVERY);
     let choices = if turn == 0 && !far.is_empty() {
         far

@@ -8,6 +8,7 @@
 //! | a PoP's median is off by `better_by_ms`, for `hold_s`, and replacing it moves nobody | it is replaced |
 //! | a PoP had no median | it has one at once: a guess was in its place |
 //! | a median is missing | the held one stays until it is `age_max_s` old, then what it was is a floor for what is guessed |
+//! | a median is of fewer reports, because the others grew too old | nothing else than of any other: what was fresh at the last look is held |
 //! | anything else | nothing |
 //!
 //! A PoP that was found to be far is not tried often; were it forgotten, the guess that misled before would send everybody there again. So
@@ -45,8 +46,10 @@ struct Group {
 #[derive(Clone, Copy, Debug)]
 struct Held {
     median: Median,
-    /// Until when it counts; then it is a floor.
+    /// Until when it counts unless it was fresh at the last look; then it is a floor.
     until_s: u64,
+    /// Whether it was reported at the last look.
+    is_fresh: bool,
     /// Since when fresh medians have been off by enough.
     off_since_s: Option<u64>,
 }
@@ -195,8 +198,9 @@ impl<'a> Scale<'a> {
 }
 
 impl Held {
+    /// What is reported look after look counts all the time, however old the reports are that it loses in between.
     const fn counts(&self, now_s: u64) -> bool {
-        now_s <= self.until_s
+        self.is_fresh || now_s <= self.until_s
     }
 }
 
@@ -213,11 +217,15 @@ impl Group {
             let mut held = held.copied().unwrap_or(Held {
                 median: *median,
                 until_s,
+                is_fresh: true,
                 off_since_s: None,
             });
-            held.until_s = until_s;
+            (held.until_s, held.is_fresh) = (until_s, true);
             held.median.clients = median.clients;
             self.pops.insert(*pop, held);
+        }
+        for (_, held) in self.pops.iter_mut().filter(|it| !fresh.contains_key(it.0)) {
+            held.is_fresh = false;
         }
         let current =
             |pop: &PopIx, held: &Held| fresh.get(pop).map_or(held.median, |fresh| fresh.median);

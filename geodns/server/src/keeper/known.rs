@@ -3,13 +3,15 @@
 //!
 //! ```text
 //!  a reading of the store        live state; round trips of links enter averages once
-//!  no reading (store dead)       nothing, for however long
+//!  no reading (store dead)       nothing, for however long: what is held does not age either
 //!  a look at medians             memory, and what is measured; a recompile if anything is chosen otherwise
-//!  another plan                  both are carried over by name: what did not change keeps its evidence
+//!  another plan                  both are carried over by name: what did not change keeps its evidence, what was told of a PoP that is
+//!                                elsewhere now is left
 //! ```
 //!
 //! What is not here: what nodes tell means (`crate::live`), and when a look is due to be shown (the keeper).
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -30,8 +32,22 @@ pub(super) struct Known {
     taken: Arc<States>,
     measured: Arc<Measured>,
     memory: Memory,
-    began: Instant,
+    heard: Heard,
     medians_due: Instant,
+    /// Medians of these PoPs count only when they were told later: until then they were elsewhere, or not there. Of PoPs of the plan.
+    left: BTreeMap<String, u64>,
+}
+
+/// A clock that stands while the store does not answer.
+#[derive(Default)]
+struct Heard {
+    time: Duration,
+    /// The last turn at which the store answered.
+    at: Option<Instant>,
+    /// Whether it did at the last turn.
+    alive: bool,
+    /// After a long silence: when what was told since has been read.
+    settles: Option<Instant>,
 }
 
 /// A look at medians.
@@ -49,8 +65,9 @@ impl Known {
             taken: Arc::default(),
             measured: Arc::default(),
             memory: Memory::default(),
-            began: now,
+            heard: Heard::default(),
             medians_due: now,
+            left: BTreeMap::new(),
         }
     }
 
@@ -92,11 +109,29 @@ impl Known {
         self.live = live;
     }
 
-    /// Measurements are of another plan from here on.
-    pub(super) fn replan(&mut self, from: &Plan, to: &Plan, now: Instant) {
+    /// Measurements are of another plan from here on. `states` is the latest reading.
+    pub(super) fn replan(
+        &mut self,
+        states: &States,
+        (from, to): (&Plan, &Plan),
+        (now, unix_s): (Instant, u64),
+    ) {
         self.memory = std::mem::take(&mut self.memory).carried(from, to);
-        self.measured = Arc::new(self.memory.measured(self.seconds(now)));
+        self.measured = Arc::new(self.memory.measured(self.heard.seconds()));
         self.medians_due = now;
+        let left = std::mem::take(&mut self.left);
+        let left = to.pops().filter_map(|pop| {
+            let name = to.pop_name(pop);
+            let told_unix_s = if to.is_same_pop(pop, from) {
+                *left.get(name)?
+            } else {
+                // Its clock may be ahead of this one.
+                let known = states.medians.get(name);
+                known.map_or(unix_s, |known| known.told_unix_s.max(unix_s))
+            };
+            Some((name.to_owned(), told_unix_s))
+        });
+        self.left = left.collect();
     }
 
     /// Looks at medians when that is due. `plan` is the latest, `served` the one that live state is of.
@@ -107,15 +142,15 @@ impl Known {
         facts: impl Fn(IpAddr) -> Facts,
         (now, unix_s): (Instant, u64),
     ) -> Option<Look> {
+        if self.heard.turn(states.alive, now) {
+            self.memory.begin_anew();
+        }
         let is_nothing = states.medians.is_empty() && self.memory.is_empty();
-        if now < self.medians_due || is_nothing {
+        let is_due = now >= self.medians_due && self.heard.settles.is_none_or(|at| now >= at);
+        if is_nothing || !states.alive || !is_due {
             return None;
         }
         self.medians_due = now + MEDIANS_INTERVAL;
-        if !states.alive {
-            self.memory.begin_anew();
-            return None;
-        }
         let carried;
         let live = if Arc::ptr_eq(plan, served) {
             &*self.live
@@ -123,9 +158,13 @@ impl Known {
             carried = self.live.carried(served, plan);
             &carried
         };
-        let reports = live::reports(states, plan, unix_s);
+        let counts = |name: &str, told_unix_s| {
+            let left = self.left.get(name);
+            left.is_none_or(|left_unix_s| told_unix_s > *left_unix_s)
+        };
+        let reports = live::reports(states, plan, unix_s, counts);
         let gathered = gather(reports, facts, &plan.steering().measured);
-        let now_s = self.seconds(now);
+        let now_s = self.heard.seconds();
         let measured = self.memory.settle(&gathered, plan, live, now_s);
         let moves = !measured.chooses_as(&self.measured);
         if measured != *self.measured {
@@ -133,10 +172,30 @@ impl Known {
         }
         Some(Look { gathered, moves })
     }
+}
 
-    /// Of a clock that does not go back.
-    fn seconds(&self, now: Instant) -> u64 {
-        now.saturating_duration_since(self.began).as_secs()
+impl Heard {
+    /// Goes on while the store answers. Whether it answers anew after a long silence.
+    fn turn(&mut self, alive: bool, now: Instant) -> bool {
+        let was_alive = std::mem::replace(&mut self.alive, alive);
+        if !alive {
+            return false;
+        }
+        let since = self.at.replace(now);
+        let passed = since.map(|since| now.saturating_duration_since(since));
+        if was_alive {
+            self.time += passed.unwrap_or_default();
+            return false;
+        }
+        let is_long = passed.is_some_and(|silence| silence >= MEDIANS_INTERVAL);
+        if is_long {
+            self.settles = Some(now + MEDIANS_INTERVAL);
+        }
+        is_long
+    }
+
+    const fn seconds(&self) -> u64 {
+        self.time.as_secs()
     }
 }
 
@@ -244,7 +303,8 @@ mod tests {
         fn reload(&mut self, change: impl Fn(&mut Topology)) {
             change(&mut self.topology);
             let plan = Arc::new(Plan::new(&self.topology));
-            self.known.replan(&self.plan, &plan, self.now());
+            let times = (self.now(), UNIX_S + self.now_s);
+            self.known.replan(&self.states, (&self.plan, &plan), times);
             let plans = (&*self.plan, &*plan);
             let live = self.known.live_for(&self.topology, plans);
             self.known.served(live);
@@ -322,8 +382,79 @@ mod tests {
             Some(30),
             "what it last told"
         );
-        // What it told before it moved is its own business: it is told again or it grows old.
-        assert_eq!(world.read(true), (false, Some(true)));
+        // What it told before it moved was measured elsewhere.
+        assert_eq!(world.read(true), (false, Some(false)));
+        assert_eq!((world.median(a), world.median(b)), (Some(40_000), None));
+        world.reload(|_| ());
+        world.read(true);
+        assert_eq!(world.median(b), None, "nor after another reload");
+        world.now_s += 60;
+        let at = usize::from(b.0);
+        world.tell(at, false, 30_000, 70_000);
+        assert_eq!(world.read(true).1, Some(true));
+        assert_eq!(
+            (world.median(a), world.median(b)),
+            (Some(40_000), Some(70_000))
+        );
+    }
+
+    #[test]
+    fn a_pop_that_is_gone_and_comes_back_elsewhere_brings_nothing_along() {
+        let mut world = told();
+        let second = world.topology.pops[1].clone();
+        world.reload(|topology| topology.pops.retain(|pop| pop.name != second.name));
+        world.read(true);
+        world.now_s += 60;
+        world.reload(|topology| {
+            let mut moved = second.clone();
+            moved.location.as_mut().unwrap().latitude -= 20.0;
+            topology.pops.push(moved);
+        });
+        world.read(true);
+        let back = world.plan.pop_named(&second.name).unwrap();
+        assert_eq!(world.median(back), None);
+    }
+
+    /// Longer than medians count.
+    const LONG_S: u64 = 90_000;
+
+    #[test]
+    fn what_is_held_does_not_age_while_the_store_is_dead() {
+        for reads in [1, 900] {
+            let mut world = told();
+            let measured = world.known.measured.clone();
+            for _ in 0..reads {
+                world.now_s += LONG_S / reads;
+                assert_eq!(world.read(false), (false, None));
+            }
+            world.reload(|_| ());
+            assert_eq!(world.known.measured, measured, "a reload");
+            assert_eq!(world.read(true), (false, None), "it is back");
+            world.reload(|_| ());
+            assert_eq!(world.read(true), (false, None), "a reload hurries nothing");
+            assert_eq!(world.known.measured, measured, "with old medians");
+            world.now_s += 60;
+            assert_eq!(world.read(true), (false, Some(false)), "and looked at");
+            assert_eq!(world.known.measured, measured, "they are too old");
+            assert_eq!(world.median(PopIx(0)), Some(40_000));
+            for _ in 0..LONG_S / 60 {
+                world.now_s += 60;
+                world.read(true);
+            }
+            assert_eq!(world.median(PopIx(0)), None, "alive and silent");
+        }
+    }
+
+    #[test]
+    fn a_store_that_blinks_keeps_nobody_from_looking() {
+        let mut world = told();
+        let mut looks = 0;
+        for second in 0..600_u32 {
+            world.now_s += 1;
+            let look = world.read(second % 10 != 0).1;
+            looks += u32::from(look.is_some());
+        }
+        assert!((9..=10).contains(&looks), "{looks}");
     }
 
     #[test]
