@@ -71,6 +71,8 @@ pub struct Change {
     pub bfd_ms: Option<u32>,
     /// Silence after which a link of the backbone is down; heartbeats are a fifth of it.
     pub link_down_after_ms: Option<u32>,
+    /// MTU of the links of the backbone.
+    pub link_mtu_bytes: Option<u16>,
     /// Hold time of BGP.
     pub hold_s: Option<u16>,
 }
@@ -81,6 +83,7 @@ impl Default for Change {
             flow_cache: true,
             bfd_ms: None,
             link_down_after_ms: None,
+            link_mtu_bytes: None,
             hold_s: None,
         }
     }

@@ -25,6 +25,8 @@ const PACKETS_PER_S: u64 = 50;
 /// How often a transceiver is asked for paths, and for what it has heard of a browser.
 const PATHS_EACH: Duration = Duration::from_millis(100);
 const BROWSER_EACH: Duration = Duration::from_millis(20);
+/// In a fault: the core relay that carries most calls at that moment.
+const RELAY: &str = "RELAY";
 /// A load ends when it is told to; this is for one that nobody tells.
 const LOAD_MAX: Duration = Duration::from_secs(300);
 /// How long a browser's call goes on beyond the scenario: it takes its time to begin.
@@ -83,7 +85,7 @@ pub fn run(scenario: &Scenario) -> anyhow::Result<Run> {
     let Ok(paths) = paths else {
         bail!("the watch over the paths broke");
     };
-    let complaint = world.check().err().map(|error| format!("{error:#}"));
+    let complaint = world.check().err().map(|error| error.to_string());
     done?.run(scenario, &paths, complaint)
 }
 
@@ -94,6 +96,9 @@ impl Change {
             for pop in &mut topology.pops {
                 pop.failover_group = None;
             }
+        }
+        if let Some(bytes) = self.link_mtu_bytes {
+            topology.network.link.mtu_bytes = bytes;
         }
         if self.bfd_ms == Some(0) {
             let sessions = topology.pops.iter_mut().flat_map(|pop| &mut pop.bgp);
@@ -169,6 +174,7 @@ impl Stage<'_> {
         let calls = &self.scenario.calls;
         let whip = self.whip(&calls.transceiver)?;
         let vip = self.vip()?.to_string();
+        self.give_browser(self.address()?)?;
         let plan = clients::Plan {
             whip: &whip,
             seconds: self.scenario.watch_s + BROWSER_SLACK_S,
@@ -189,10 +195,12 @@ impl Stage<'_> {
                 call.is_finished() || sessions.is_ok_and(|sessions| sessions.iter().any(heard))
             };
             wait::until_true("a browser to call", CONNECT_MAX, flows)?;
-            ensure!(
-                !call.is_finished(),
-                "the browser's call ended before it was to"
-            );
+            if call.is_finished() {
+                let Ok(ended) = call.join() else {
+                    bail!("the browser's thread panicked");
+                };
+                bail!("the browser's call ended before it was to: {ended:?}");
+            }
             let from = clock::now();
             let (marks, _) = self.happen(None)?;
             let end = clock::now();
@@ -218,22 +226,41 @@ impl Stage<'_> {
         let mut later = Vec::new();
         for event in &self.scenario.faults {
             sleep_until(first + Duration::from_millis(event.at_ms.into()));
-            marks.push((clock::now(), event.act.to_string()));
-            match (&event.act, load) {
+            let act = self.with_relay(&event.act)?;
+            marks.push((clock::now(), act.to_string()));
+            match (&act, load) {
                 (Act::World(fault), _) => self.world.fault(fault)?,
                 (Act::Rebind, Some(load)) => load.progress().move_to(self.address()?),
                 (Act::Roam, Some(load)) => load.progress().move_to(self.other_address()?),
                 (Act::Call(count, transceiver), Some(_)) => {
                     later.push(self.start(*count, transceiver)?);
                 }
-                (Act::Roam, None) => self.roam_browser()?,
+                (Act::Roam, None) => self.give_browser(self.other_address()?)?,
                 (Act::Rebind | Act::Call(..), None) => {
-                    bail!("{}: a browser does not", event.act)
+                    bail!("{act}: a browser does not")
                 }
             }
         }
         sleep_until(first + Duration::from_secs(self.scenario.watch_s.into()));
         Ok((marks, later))
+    }
+
+    /// Names the core relay that carries most calls, where a fault says `RELAY`.
+    fn with_relay(&self, act: &Act) -> anyhow::Result<Act> {
+        let line = act.to_string();
+        if !line.contains(RELAY) {
+            return Ok(act.clone());
+        }
+        let sessions = paths::sessions(self.world, &self.scenario.calls.transceiver)?;
+        let mut calls: BTreeMap<&str, usize> = BTreeMap::new();
+        for session in &sessions {
+            if let Some(relay) = session["core_relay"].as_str() {
+                *calls.entry(relay).or_default() += 1;
+            }
+        }
+        let most = calls.into_iter().max_by_key(|(_, calls)| *calls);
+        let (relay, _) = most.context("no core relay carries a call")?;
+        Ok(line.replace(RELAY, relay).parse()?)
     }
 
     fn start(&self, count: usize, transceiver: &str) -> anyhow::Result<Running> {
@@ -288,17 +315,21 @@ impl Stage<'_> {
 }
 
 impl Stage<'_> {
-    /// A browser binds no address: its packets leave from what its routes say.
-    fn roam_browser(&self) -> anyhow::Result<()> {
-        let other = self.other_address()?.to_string();
-        let family = if self.scenario.calls.v6 { "-6" } else { "-4" };
+    /// A browser looks for addresses on devices that are not loopback, and binds what it finds: gives it this one alone.
+    fn give_browser(&self, address: IpAddr) -> anyhow::Result<()> {
+        let text = address.to_string();
+        let family = if address.is_ipv6() { "-6" } else { "-4" };
         self.world.run_in(&self.scenario.calls.from, || {
             let routes = ip(&[family, "route", "show", "default"])?;
             let mut words: Vec<&str> = routes.split_whitespace().collect();
             if let Some(source) = words.iter().position(|word| *word == "src") {
                 words.drain(source..(source + 2).min(words.len()));
             }
-            let change = [&[family, "route", "replace"], &*words, &["src", &other]].concat();
+            let after_dev = words.iter().skip_while(|word| **word != "dev").nth(1);
+            let device = *after_dev.context("a default route by a device")?;
+            ip(&[family, "address", "flush", "dev", device, "scope", "global"])?;
+            ip(&[family, "address", "add", &text, "dev", device])?;
+            let change = [&[family, "route", "replace"], &*words, &["src", &text]].concat();
             ip(&change).map(|_said| ())
         })
     }
