@@ -71,7 +71,7 @@ pub struct Change {
     pub bfd_ms: Option<u32>,
     /// Silence after which a link of the backbone is down; heartbeats are a fifth of it.
     pub link_down_after_ms: Option<u32>,
-    /// MTU of the links of the backbone.
+    /// UDP payload that the links of the backbone carry.
     pub link_mtu_bytes: Option<u16>,
     /// Hold time of BGP.
     pub hold_s: Option<u16>,

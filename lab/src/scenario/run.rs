@@ -329,7 +329,13 @@ impl Stage<'_> {
             let device = *after_dev.context("a default route by a device")?;
             ip(&[family, "address", "flush", "dev", device, "scope", "global"])?;
             ip(&[family, "address", "add", &text, "dev", device])?;
-            let change = [&[family, "route", "replace"], &*words, &["src", &text]].concat();
+            // The wire's own address went, too, and nobody is asked where its other end is.
+            let change = [
+                &[family, "route", "replace"],
+                &*words,
+                &["src", &text, "onlink"],
+            ];
+            let change = change.concat();
             ip(&change).map(|_said| ())
         })
     }
