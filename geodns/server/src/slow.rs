@@ -175,7 +175,7 @@ impl Listeners {
 }
 
 impl Running {
-    /// Once the node has stopped: lets what was asked be answered, for [`LAST_ANSWERS`] at most, then ends.
+    /// Once the node has stopped: lets what was asked be answered, for a few seconds at most, then ends.
     pub fn finish(mut self) {
         let ended = async { timeout(LAST_ANSWERS, self.alive.recv()).await };
         if self.control.block_on(ended).is_err() {
