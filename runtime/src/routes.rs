@@ -7,7 +7,7 @@
 //! +-------+-------+-------+-------+-------+-------------+----------------------+
 //! ```
 //!
-//! For a control thread: every call waits for the kernel's answer, which comes at once or not at all ([`ANSWER_MAX`]). What is
+//! For a control thread: every call waits for the kernel's answer, which comes at once or not at all. What is
 //! not here: which route is wanted.
 
 use std::io::{self, Read as _, Write as _};
