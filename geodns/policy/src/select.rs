@@ -17,8 +17,14 @@ use crate::rendezvous::{SLOTS, draw};
 /// Regions one answer carries, at most, beside one for each family of addresses that they lack.
 pub const ANSWERS_MAX: usize = 8;
 
-/// Regions of an answer, best first, at least one.
-pub type Regions = Box<[RegionIx]>;
+/// Regions of an answer.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Regions {
+    /// Those that clients are sent to, best first, at least one.
+    pub best: Box<[RegionIx]>,
+    /// Those that give a family of addresses which the best lack, and nothing else: they may be less usable.
+    pub fill: Box<[RegionIx]>,
+}
 
 /// Regions for the clients of one ranking.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -94,15 +100,15 @@ pub fn select(ranking: &Ranking, snapshot: &Snapshot) -> Choice {
 /// name has no such addresses because the best region has none.
 fn answer(candidates: &[Candidate], slot: u8, snapshot: &Snapshot) -> Regions {
     let ordered = ordered(candidates, u64::from(slot), snapshot);
-    let Some(best) = ordered.first() else {
-        return Box::default();
+    let Some(first) = ordered.first() else {
+        return Regions::default();
     };
     let as_good = ordered.iter().take_while(|candidate| {
-        candidate.standing == best.standing
-            && (candidate.tier <= Tier::Ordinary || candidate.tier == best.tier)
+        candidate.standing == first.standing
+            && (candidate.tier <= Tier::Ordinary || candidate.tier == first.tier)
     });
     let limit = snapshot.plan.answers_max.clamp(1, ANSWERS_MAX);
-    let mut chosen: Vec<RegionIx> = as_good
+    let best: Box<[RegionIx]> = as_good
         .map(|candidate| RegionIx(candidate.index))
         .take(limit)
         .collect();
@@ -111,16 +117,12 @@ fn answer(candidates: &[Candidate], slot: u8, snapshot: &Snapshot) -> Regions {
         region.map_or_else(Families::default, |region| region.families)
     };
     let mut families = Families::default();
-    for region in &chosen {
+    for region in &best {
         families.add(of(*region));
     }
-    for candidate in &ordered {
-        let region = RegionIx(candidate.index);
-        if families.add(of(region)) {
-            chosen.push(region);
-        }
-    }
-    chosen.into()
+    let others = ordered.iter().map(|candidate| RegionIx(candidate.index));
+    let fill = others.filter(|region| families.add(of(*region))).collect();
+    Regions { best, fill }
 }
 
 /// Regions that may be chosen, placed by everything but the client's slot.
@@ -252,5 +254,69 @@ fn tier<T: PartialEq>(first: &[T], last: &[T], item: &T, weight: u16) -> Tier {
         Tier::Standby
     } else {
         Tier::Ordinary
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::live::{Condition, Live};
+    use crate::plan::Plan;
+    use std::net::IpAddr;
+    use std::sync::Arc;
+
+    /// Region 0 has IPv6 alone, region 2 IPv4 alone, the others both; in the order of the topology where nothing is known.
+    fn snapshot(answers_max: u8, down: &[u16]) -> Snapshot {
+        let text = include_str!("../../../topology/samples/world.yaml");
+        let mut topology = topology::load(text, "world.yaml").unwrap();
+        topology.dns.as_mut().unwrap().answers_max = answers_max;
+        let [first, _, third, ..] = &mut topology.regions[..] else {
+            panic!("three regions");
+        };
+        first.signaling_addresses.retain(IpAddr::is_ipv6);
+        third.signaling_addresses.retain(IpAddr::is_ipv4);
+        let mut snapshot = Snapshot::of(Plan::new(&topology));
+        let mut live = Live::well(&snapshot.plan);
+        for region in down {
+            let condition = Condition {
+                draining: true,
+                ..Condition::default()
+            };
+            live.set_region(RegionIx(*region), condition);
+        }
+        snapshot.live = Arc::new(live);
+        snapshot
+    }
+
+    #[test]
+    fn a_family_that_the_best_lack_is_filled_in_and_nothing_else_is() {
+        for (answers_max, order, down, best, fill) in [
+            (1, [0, 1, 2, 3], &[][..], &[0][..], &[1][..]),
+            (1, [0, 2, 1, 3], &[], &[0], &[2]),
+            (1, [1, 0, 2, 3], &[], &[1], &[]),
+            (1, [2, 3, 0, 1], &[], &[2], &[3]),
+            (2, [0, 1, 2, 3], &[], &[0, 1], &[]),
+            // Who does not stand as well is no second answer, and gives the family all the same.
+            (2, [0, 1, 2, 3], &[1, 2, 3], &[0], &[1]),
+            (3, [2, 0, 1, 3], &[0, 1, 3], &[2], &[0]),
+            // One that stands as well comes first, wherever it is.
+            (3, [0, 1, 2, 3], &[1, 2], &[0, 3], &[]),
+        ] {
+            let snapshot = snapshot(answers_max, down);
+            let ranking = Ranking {
+                regions_first: order.map(RegionIx).into(),
+                ..Ranking::default()
+            };
+            let list = |of: &[u16]| of.iter().copied().map(RegionIx).collect();
+            let expected = Regions {
+                best: list(best),
+                fill: list(fill),
+            };
+            assert_eq!(
+                select(&ranking, &snapshot),
+                Choice::One(expected),
+                "{answers_max} of {order:?} without {down:?}"
+            );
+        }
     }
 }

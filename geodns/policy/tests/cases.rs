@@ -268,7 +268,7 @@ fn by_dns(client: &Client, snapshot: &Snapshot) -> String {
         Choice::One(regions) => regions,
         Choice::Shared(slots) => slots[usize::from(slot_of(client.address()))].clone(),
     };
-    snapshot.plan.region_name(regions[0]).to_owned()
+    snapshot.plan.region_name(regions.best[0]).to_owned()
 }
 
 fn snapshot(steering: &Steering, case: &Case) -> Snapshot {

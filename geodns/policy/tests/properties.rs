@@ -95,10 +95,10 @@ fn decided(client: &Client, snapshot: &Snapshot) -> Decision {
 fn by_dns(client: &Client, snapshot: &Snapshot) -> Vec<RegionIx> {
     let ranking = rank(&classify(client, snapshot), snapshot).for_regions(&snapshot.plan);
     match select(&ranking, snapshot) {
-        Choice::One(regions) => regions.into_vec(),
+        Choice::One(regions) => regions.best.into_vec(),
         Choice::Shared(slots) => {
             assert_eq!(slots.len(), usize::from(SLOTS));
-            slots[usize::from(slot_of(client.address()))].to_vec()
+            slots[usize::from(slot_of(client.address()))].best.to_vec()
         }
     }
 }
@@ -255,7 +255,7 @@ fn shares(weights: &[u16], generation: u32) -> BTreeMap<String, Vec<u8>> {
         Choice::Shared(slots) => slots.into_vec(),
     };
     for (slot, regions) in (0..).zip(slots) {
-        let name = snapshot.plan.region_name(regions[0]).to_owned();
+        let name = snapshot.plan.region_name(regions.best[0]).to_owned();
         shares.entry(name).or_default().push(slot);
     }
     shares

@@ -40,6 +40,10 @@ pub enum Answer {
     NoData(NodeId),
     /// The name does not exist.
     NoName,
+    /// The name of explanations has no records of the type. It is a zone of its own, which is not signed, so there is no proof.
+    CutNoData,
+    /// No name there is below it.
+    CutNoName,
     /// Not ours to answer.
     Refused,
     /// A kind of question this server does not know.
@@ -130,8 +134,9 @@ impl Answer {
             | Self::Signatures(_)
             | Self::Explain
             | Self::Chaos(_)
-            | Self::NoData(_) => Rcode::NoError,
-            Self::NoName => Rcode::NxDomain,
+            | Self::NoData(_)
+            | Self::CutNoData => Rcode::NoError,
+            Self::NoName | Self::CutNoName => Rcode::NxDomain,
             Self::Refused => Rcode::Refused,
             Self::NotImplemented => Rcode::NotImp,
             Self::FormErr => Rcode::FormErr,
@@ -148,7 +153,9 @@ impl Answer {
             | Self::Explain
             | Self::Chaos(_)
             | Self::NoData(_)
-            | Self::NoName => true,
+            | Self::NoName
+            | Self::CutNoData
+            | Self::CutNoName => true,
             Self::Refused | Self::NotImplemented | Self::FormErr => false,
         }
     }

@@ -93,6 +93,10 @@ impl Content {
                 let soa = self.zone.negative_soa();
                 self.put_denial(&mut sections.authority, soa, proofs, signed);
             }
+            Answer::CutNoData | Answer::CutNoName => {
+                let soa = self.zone.cut().and_then(|(_, soa)| self.zone.set(soa));
+                put(&mut sections.authority, soa, signed);
+            }
             Answer::Explain
             | Answer::Chaos(_)
             | Answer::Refused
@@ -109,11 +113,10 @@ impl Content {
     pub fn render(&self, seed: u64) -> Result<Rendered, RenderError> {
         let mut builder = RenderedBuilder::new(self.zone.apex().as_wire(), seed)?;
         for (id, name) in self.zone.names() {
-            let nodata = self.fixed(Answer::NoData(id), name.as_wire());
-            let says: Vec<_> = Kind::ALL
-                .into_iter()
-                .filter_map(|kind| Some((kind, self.says(name.as_wire(), rtype_of(kind)?)?)))
-                .collect();
+            let absence = self.zone.absence(id);
+            let nodata = self.fixed(absence, name.as_wire());
+            let says = |kind| Some((kind, self.says(name.as_wire(), rtype_of(kind)?, absence)?));
+            let says: Vec<_> = Kind::ALL.into_iter().filter_map(says).collect();
             builder.name(name.as_wire(), nodata, says)?;
         }
         let absent = self.absent([None, None], false);
@@ -121,6 +124,11 @@ impl Content {
             signed: (!self.zone.is_signed()).then(|| absent.clone()),
             plain: absent,
         })?;
+        if let Some((name, _)) = self.zone.cut() {
+            let sections = self.sections(Answer::CutNoName, name.as_wire(), AnswerId(0), false);
+            let records = write_absent(&sections);
+            builder.cut(name.as_wire(), render::Answer::unsigned(records))?;
+        }
         for gap in self.zone.gaps() {
             let records = |list: Vec<[Option<SetId>; 2]>| {
                 let records = list.into_iter().map(|proofs| self.absent(proofs, true));
@@ -135,8 +143,8 @@ impl Content {
         Ok(builder.build())
     }
 
-    /// `None`: no data.
-    fn says(&self, name: &[u8], rtype: Type) -> Option<Says> {
+    /// `None`: what is said of types that the name does not have, `absence`.
+    fn says(&self, name: &[u8], rtype: Type, absence: Answer) -> Option<Says> {
         let question = Question {
             name,
             rtype,
@@ -153,8 +161,11 @@ impl Content {
                 Some(Says::Steered(answers.collect()))
             }
             Answer::Explain => Some(Says::Slow),
+            Answer::NoData(_) if answer != absence => Some(Says::Fixed(self.fixed(answer, name))),
             Answer::NoData(_)
             | Answer::NoName
+            | Answer::CutNoData
+            | Answer::CutNoName
             | Answer::Chaos(_)
             | Answer::Refused
             | Answer::NotImplemented
@@ -177,20 +188,13 @@ impl Content {
         }
     }
 
-    /// The answer to a missing name. Its first owner is a pointer that is set for each question; others are written out.
+    /// The answer to a missing name.
     fn absent(&self, proofs: [Option<SetId>; 2], signed: bool) -> Records {
         let proofs = proofs.map(|id| id.and_then(|id| self.zone.set(id)));
         let mut sections = Sections::default();
         let soa = self.zone.negative_soa();
         self.put_denial(&mut sections.authority, soa, proofs, signed);
-        let mut first = true;
-        sections.write(|_| {
-            if std::mem::take(&mut first) {
-                Owner::At(0)
-            } else {
-                Owner::Whole
-            }
-        })
+        write_absent(&sections)
     }
 
     fn put_denial<'a>(
@@ -244,6 +248,18 @@ impl Sections<'_> {
     }
 }
 
+/// Of an answer to a missing name: its first owner is a pointer that is set for each question; others are written out.
+fn write_absent(sections: &Sections<'_>) -> Records {
+    let mut first = true;
+    sections.write(|_| {
+        if std::mem::take(&mut first) {
+            Owner::At(0)
+        } else {
+            Owner::Whole
+        }
+    })
+}
+
 fn put<'a>(section: &mut Vec<Part<'a>>, set: Option<&'a Rrset>, signed: bool) {
     let Some(set) = set else { return };
     section.push(Part::Records(set));
@@ -262,6 +278,7 @@ const fn rtype_of(kind: Kind) -> Option<Type> {
         Kind::Soa => Some(Type::SOA),
         Kind::Ns => Some(Type::NS),
         Kind::Caa => Some(Type::CAA),
+        Kind::Ds => Some(Type::DS),
         Kind::Any => Some(Type::ANY),
         Kind::Dnskey => Some(Type::DNSKEY),
         Kind::Nsec => Some(Type::NSEC),

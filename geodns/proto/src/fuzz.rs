@@ -190,7 +190,9 @@ static SERVED: LazyLock<Served<FirstByte>> = LazyLock::new(|| {
 
 /// Lists 0 to 2 have one region each, list 3 shares its clients between two.
 pub(crate) fn served(zone: Zone) -> Served<FirstByte> {
-    let steered = (0..3).map(|region| zone.steered([region])).collect();
+    let steered = (0..3)
+        .map(|region| zone.steered(&zone.carried([region], [])))
+        .collect();
     served_of(&Content::new(zone, steered))
 }
 

@@ -2,10 +2,10 @@
 //! question, without and with signatures.
 //!
 //! ```text
-//! name ──► 14 kinds of type ──► Fixed ───────────────► bytes
+//! name ──► 15 kinds of type ──► Fixed ───────────────► bytes
 //!                               Steered ──► AnswerId ──► bytes          AnswerId = Selection[ListId of the client]
 //!                               Slow
-//! absent name below the zone ──► NXDOMAIN, one for all
+//! absent name below the zone ──► NXDOMAIN, one for all; another below the zone of explanations
 //! ```
 //!
 //! It does not know what the records are: the zone writes them ([`RenderedBuilder`]). It only holds, finds and bounds them.
@@ -42,6 +42,8 @@ pub enum Kind {
     Ns,
     /// CAA.
     Caa,
+    /// DS: at a cut, the one type that the zone above answers for.
+    Ds,
     /// ANY (RFC 8482).
     Any,
     /// DNSKEY.
@@ -60,7 +62,7 @@ pub enum Kind {
 
 impl Kind {
     /// Every kind, in the order of declaration.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::A,
         Self::Aaaa,
         Self::Https,
@@ -68,6 +70,7 @@ impl Kind {
         Self::Soa,
         Self::Ns,
         Self::Caa,
+        Self::Ds,
         Self::Any,
         Self::Dnskey,
         Self::Nsec,
@@ -86,6 +89,7 @@ impl Kind {
             6 => Self::Soa,
             16 => Self::Txt,
             28 => Self::Aaaa,
+            43 => Self::Ds,
             46 => Self::Rrsig,
             47 => Self::Nsec,
             48 => Self::Dnskey,
@@ -109,6 +113,7 @@ impl Kind {
             Self::Soa => "soa",
             Self::Ns => "ns",
             Self::Caa => "caa",
+            Self::Ds => "ds",
             Self::Any => "any",
             Self::Dnskey => "dnskey",
             Self::Nsec => "nsec",
@@ -219,6 +224,7 @@ pub struct Rendered {
     steered: Vec<Body>,
     answers: Option<u32>,
     absent: Option<Body>,
+    cut: Option<Cut>,
     gaps: Vec<GapSpans>,
     bytes: Vec<u8>,
 }
@@ -236,6 +242,14 @@ pub struct Gap {
     pub begin: Vec<Records>,
     /// For names that have more in common with its end.
     pub end: Vec<Records>,
+}
+
+/// A name where a zone of its own begins.
+#[derive(Debug)]
+struct Cut {
+    wire: Box<[u8]>,
+    /// What missing names below it are answered with.
+    absent: Body,
 }
 
 #[derive(Debug)]
@@ -286,6 +300,11 @@ pub enum NameMatch {
         /// Bytes in front of the zone's name.
         zone_at: u8,
     },
+    /// Below the cut, where nothing is. The offset of the cut's name in it.
+    BelowCut {
+        /// Bytes in front of the cut's name.
+        cut_at: u8,
+    },
     /// Not in the zone.
     Foreign,
 }
@@ -322,6 +341,7 @@ impl RenderedBuilder {
                 steered: Vec::new(),
                 answers: None,
                 absent: None,
+                cut: None,
                 gaps: Vec::new(),
                 bytes: Vec::new(),
             },
@@ -376,6 +396,21 @@ impl RenderedBuilder {
     /// See [`RenderError`].
     pub fn absent(&mut self, nxdomain: Answer) -> Result<(), RenderError> {
         self.rendered.absent = Some(self.add(nxdomain)?);
+        Ok(())
+    }
+
+    /// The same for names below `name`, a cut in the zone.
+    ///
+    /// # Errors
+    /// See [`RenderError`].
+    pub fn cut(&mut self, name: &[u8], nxdomain: Answer) -> Result<(), RenderError> {
+        if !is_wire_name(name) {
+            return Err(RenderError::BadName);
+        }
+        self.rendered.cut = Some(Cut {
+            wire: name.into(),
+            absent: self.add(nxdomain)?,
+        });
         Ok(())
     }
 
@@ -498,6 +533,10 @@ impl Rendered {
         self.absent
     }
 
+    pub(crate) fn absent_below_cut(&self) -> Option<Body> {
+        self.cut.as_ref().map(|cut| cut.absent)
+    }
+
     /// The signed answer to a name below the zone that is not there.
     pub(crate) fn absent_signed(&self, name: &[u8]) -> Option<Span> {
         let key = SortKey::of(name);
@@ -535,12 +574,18 @@ impl Rendered {
 
     /// Where an unknown name lies.
     fn place(&self, name: &[u8]) -> NameMatch {
+        let offset = |rest: &[u8]| u8::try_from(name.len() - rest.len());
         let mut rest = name;
         while rest.len() > self.zone.len() {
             let label = rest.first().map_or(0, |len| usize::from(*len));
             rest = rest.get(label + 1..).unwrap_or_default();
+            if self.cut.as_ref().is_some_and(|cut| *rest == *cut.wire)
+                && let Ok(cut_at) = offset(rest)
+            {
+                return NameMatch::BelowCut { cut_at };
+            }
         }
-        match u8::try_from(name.len() - rest.len()) {
+        match offset(rest) {
             Ok(zone_at) if *rest == *self.zone => NameMatch::Absent { zone_at },
             Ok(_) | Err(_) => NameMatch::Foreign,
         }

@@ -72,7 +72,7 @@ enum Step {
     Malformed(u16, bool),
     BadVersion,
     Foreign,
-    /// Offset of the zone's name in the question's.
+    /// Offset of the zone's or the cut's name in the question's.
     Absent(Body, u8),
     /// With the index of the name.
     Fixed(Body, u32),
@@ -411,6 +411,10 @@ fn find(rendered: &Rendered, packet: &[u8], query: &Query, source: IpAddr) -> St
                 Step::Absent(Body { signed, ..body }, zone_at)
             }
             Some(body) => Step::Absent(body, zone_at),
+            None => Step::Slow(SlowReason::Name),
+        },
+        NameMatch::BelowCut { cut_at } => match rendered.absent_below_cut() {
+            Some(body) => Step::Absent(body, cut_at),
             None => Step::Slow(SlowReason::Name),
         },
         NameMatch::Foreign => Step::Foreign,

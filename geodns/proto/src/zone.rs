@@ -5,11 +5,14 @@
 //! ZONE                         SOA, NS, A, AAAA, TXT, CAA
 //! NAMESERVER inside the zone   A, AAAA
 //! SIGNALING.ZONE               A, AAAA, HTTPS of the selection for the client: see `steered`
-//! _explain.SIGNALING.ZONE      TXT, for those who may ask; NS: a zone of its own, which is not signed
+//! _explain.SIGNALING.ZONE      TXT, for those who may ask; SOA, NS: a zone of its own, which is not signed
 //! REGION.SIGNALING.ZONE        A, AAAA, HTTPS
 //! POP.INGRESS.ZONE             A, AAAA
 //! names between these          exist, have nothing (RFC 8020)
 //! ```
+//!
+//! The cut at `_explain` is there for validators: what is said from it down, that there is nothing included, has that zone's SOA and
+//! no proof; the absence of a DS alone is the parent's to say (RFC 4035 §3.1.4.1).
 //!
 //! There is no wildcard, alias or delegation to others, so every answer is one lookup. It reads no message and writes none, and does
 //! not decide which regions a client gets.
@@ -32,7 +35,7 @@ pub use build::ZoneError;
 use denial::Chain;
 pub use denial::DenialError;
 use steered::Service;
-pub use steered::Steered;
+pub use steered::{Carried, Steered};
 
 /// Names and records of the zone.
 #[derive(Clone, Debug)]
@@ -47,6 +50,8 @@ pub struct Zone {
     negative_soa: SetId,
     /// The same where the absence is the client's alone.
     steered_soa: SetId,
+    /// The name of explanations, and the SOA of negative answers from there down.
+    cut: Option<(Name, SetId)>,
     /// Addresses of name servers inside the zone.
     glue: Vec<SetId>,
     /// Empty when the zone is not signed.
@@ -158,6 +163,19 @@ impl Zone {
         self.steered_soa
     }
 
+    /// The name of explanations, where a zone of its own begins, and the SOA of its negative answers.
+    pub(crate) fn cut(&self) -> Option<(&Name, SetId)> {
+        self.cut.as_ref().map(|(name, soa)| (name, *soa))
+    }
+
+    /// What is said of a type that a name does not have, DS at a cut excepted.
+    pub(crate) fn absence(&self, id: NodeId) -> Answer {
+        match self.nodes.get(usize::from(id.0)).map(|node| node.kind) {
+            Some(Kind::Explain) => Answer::CutNoData,
+            Some(Kind::Static | Kind::Steered) | None => Answer::NoData(id),
+        }
+    }
+
     /// The zone's own name.
     #[must_use]
     pub const fn apex(&self) -> &Name {
@@ -175,7 +193,12 @@ impl Zone {
 
     fn of_name(&self, question: &Question<'_>) -> Answer {
         let Some(&id) = self.index.get(question.name) else {
-            return Answer::NoName;
+            let below = |(cut, _): &(Name, _)| name::is_within(question.name, cut.as_wire());
+            return if self.cut.as_ref().is_some_and(below) {
+                Answer::CutNoName
+            } else {
+                Answer::NoName
+            };
         };
         let Some(node) = self.nodes.get(usize::from(id.0)) else {
             return Answer::NoName;
@@ -183,7 +206,11 @@ impl Zone {
         match (node.kind, question.rtype) {
             (Kind::Steered, rtype) => self.of_steered(id, node, rtype),
             (Kind::Explain, Type::TXT | Type::ANY) => Answer::Explain,
-            (Kind::Static | Kind::Explain, rtype) => self.of_static(id, node, rtype),
+            (Kind::Explain, Type::DS) => Answer::NoData(id),
+            (Kind::Static, rtype) | (Kind::Explain, rtype @ (Type::SOA | Type::NS)) => {
+                self.of_static(id, node, rtype)
+            }
+            (Kind::Explain, Type(_)) => Answer::CutNoData,
         }
     }
 

@@ -41,6 +41,7 @@ use topology::GeoDns;
 
 use crate::udp::SlowQueue;
 pub use answer::{Answerer, Current, Explain, Snapshot, Transport};
+use message::Reply;
 use metrics::{End, Metrics};
 use places::Places;
 pub use places::{CONNECTIONS_MAX, CONNECTIONS_PER_SOURCE_MAX};
@@ -105,6 +106,7 @@ struct Shared<L> {
     answerer: Arc<Answerer<L>>,
     tls: Arc<ArcSwap<Tls>>,
     places: Places,
+    queue: SlowQueue,
     metrics: Metrics,
 }
 
@@ -157,11 +159,12 @@ impl Listeners {
             shutdown,
             answerer,
             tls,
+            queue,
             metrics: Metrics::new(registry, &places),
             places,
         });
         let (tell, alive) = mpsc::channel(1);
-        let queries = udp(Arc::clone(&shared), queue, tell.clone());
+        let queries = udp(Arc::clone(&shared), tell.clone());
         self.control.spawn(queries);
         for (listener, transport) in self.list {
             let task = accept(Arc::clone(&shared), listener, transport, tell.clone());
@@ -181,6 +184,18 @@ impl Running {
         if self.control.block_on(ended).is_err() {
             tracing::debug!("connections that did not take their last answers are cut");
         }
+    }
+}
+
+impl<L: Locate> Shared<L> {
+    /// The answer to a query that came over a connection.
+    fn reply(&self, query: &[u8], source: SocketAddr, transport: Transport) -> Option<Reply> {
+        let reply = self.answerer.reply(query, source, transport, unix_s());
+        self.metrics.answered(transport, reply.is_some());
+        if reply.is_some() {
+            self.queue.answered_over_stream();
+        }
+        reply
     }
 }
 
@@ -207,7 +222,8 @@ fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
 }
 
 /// Until the node has stopped and nothing is in the queue.
-async fn udp<L: Locate>(shared: Arc<Shared<L>>, queue: SlowQueue, _alive: Alive) {
+async fn udp<L: Locate>(shared: Arc<Shared<L>>, _alive: Alive) {
+    let queue = &shared.queue;
     loop {
         for _ in 0..UDP_TURN {
             let query = tokio::select! {

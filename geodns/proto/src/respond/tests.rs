@@ -46,7 +46,7 @@ fn signed() -> Served<FirstByte> {
     };
     let zone = zone.sign(&signer).unwrap();
     let steered = (0..3).map(|region| {
-        let mut steered = zone.steered([region]);
+        let mut steered = zone.steered(&zone.carried([region], []));
         zone.sign_steered(&mut steered, &signer).unwrap();
         steered
     });

@@ -103,8 +103,9 @@ impl Draft {
             self.special(&name, Kind::Explain)?;
             // Explanations cannot be signed before they are asked for. A cut says so to whoever validates (RFC 4035 §5.2): a zone of
             // its own, at the same name servers, without a DS.
+            let soa = soa(dns, &name, dns.static_ttl_s)?;
             let servers = Rrset::new(name.clone(), Type::NS, dns.static_ttl_s, servers(dns)?);
-            self.add(&name, Kind::Explain, [Some(servers)])?;
+            self.add(&name, Kind::Explain, [Some(soa), Some(servers)])?;
         }
         Ok(())
     }
@@ -197,7 +198,14 @@ impl Draft {
                 sets: ids,
             });
         }
-        let negative = soa(dns, &apex, dns.negative_ttl_s.min(dns.static_ttl_s))?;
+        let negative_ttl_s = dns.negative_ttl_s.min(dns.static_ttl_s);
+        let explain = nodes.iter().find(|node| node.kind == Kind::Explain);
+        let cut = explain.map(|node| {
+            let soa = soa(dns, &node.name, negative_ttl_s)?;
+            Ok((node.name.clone(), push(&mut sets, soa)?))
+        });
+        let cut = cut.transpose()?;
+        let negative = soa(dns, &apex, negative_ttl_s)?;
         let negative_soa = push(&mut sets, negative)?;
         let steered = soa(dns, &apex, dns.negative_ttl_s.min(dns.ttl_s))?;
         let steered_soa = push(&mut sets, steered)?;
@@ -208,6 +216,7 @@ impl Draft {
             sets,
             negative_soa,
             steered_soa,
+            cut,
             glue: Vec::new(),
             chain: Chain::default(),
             service,

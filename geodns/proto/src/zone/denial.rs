@@ -48,11 +48,10 @@ impl Zone {
     pub fn sign(mut self, signer: &Signer<'_>) -> Result<Self, DenialError> {
         self.add_keys(signer)?;
         self.add_chain()?;
-        let explain = self.nodes.iter().find(|node| node.kind == Kind::Explain);
-        let explain = explain.map(|node| node.name.clone());
+        let cut = self.cut.as_ref().map(|(name, _)| name);
         for set in &mut self.sets {
-            // Name servers of a cut are the other zone's to sign (RFC 4035 §2.2).
-            if set.rtype != Type::NS || Some(&set.name) != explain.as_ref() {
+            // What is at a cut is the other zone's to sign, but for the proof that there is no DS (RFC 4035 §2.2).
+            if set.rtype == Type::NSEC || Some(&set.name) != cut {
                 signer.sign(set)?;
             }
         }
@@ -104,6 +103,8 @@ impl Zone {
             | Answer::Signatures(_)
             | Answer::Explain
             | Answer::Chaos(_)
+            | Answer::CutNoData
+            | Answer::CutNoName
             | Answer::Refused
             | Answer::NotImplemented
             | Answer::FormErr => [None, None],
@@ -238,9 +239,9 @@ impl Zone {
             .map(|set| set.rtype)
             .collect();
         let rdata = Rdata::nsec(&self.node(next.0)?.name, &types);
-        let ttl_s = self.negative_ttl_s().min(self.service.ttl_s);
         let name = self.service.name.clone();
-        Some(Rrset::new(name, Type::NSEC, ttl_s, vec![rdata]))
+        // It holds for this client alone. A resolver that kept it would deny the type to others (RFC 8198 §5.2, which looks at no client).
+        Some(Rrset::new(name, Type::NSEC, 0, vec![rdata]))
     }
 
     /// RFC 9077.

@@ -1,4 +1,5 @@
-//! Records of the steered name for one selection: regions in order, best first.
+//! Records of the steered name for one selection: regions in order, best first, and others that only give a family of addresses
+//! which those lack. A client may take any address of an answer, so a region that is not among the best gives nothing else.
 //!
 //! One region answers from the name itself. Several answer with all their addresses, and with one HTTPS record each, whose
 //! priority is the order and whose target is the region's own name: of addresses a client may take any, of service bindings it
@@ -21,6 +22,15 @@ pub struct Steered {
     pub https: Option<Rrset>,
     /// In a signed zone, the proof of which of these types the selection has.
     pub nsec: Option<Rrset>,
+}
+
+/// Regions (positions in the topology) that an answer carries. Equal ones have equal records.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Carried {
+    /// With all their addresses.
+    best: Vec<u16>,
+    /// With addresses of a family that those before them lack, alone.
+    fill: Vec<u16>,
 }
 
 /// Signaling of the regions, as the steered name's records are made from it.
@@ -50,52 +60,66 @@ pub(super) struct RegionService {
 }
 
 impl Zone {
-    /// What of a ranking of regions (positions in the topology, best first) an answer carries: the first `dns.answers_max` that
-    /// have addresses, then the first with a family of addresses that those lack. Rankings with equal ones have equal answers.
+    /// What an answer carries of rankings of regions (positions in the topology, best first): of `best` the first `dns.answers_max`
+    /// that have addresses, then of `fill` the first with a family of addresses that those lack.
     #[must_use]
-    pub fn answered(&self, ranking: impl IntoIterator<Item = u16>) -> Vec<u16> {
+    pub fn carried(
+        &self,
+        best: impl IntoIterator<Item = u16>,
+        fill: impl IntoIterator<Item = u16>,
+    ) -> Carried {
         let most = usize::from(self.service.answers_max);
-        let mut regions = Vec::new();
+        let mut carried = Carried::default();
         let mut families = Families::default();
-        for region in ranking {
-            let Some(service) = self.service.region(region) else {
-                continue;
-            };
-            let adds = families.lacks_one_of(&service.addresses);
-            let has_place = regions.len() < most && !service.addresses.is_empty();
-            if (has_place || adds) && !regions.contains(&region) {
-                families.add(&service.addresses);
-                regions.push(region);
+        for region in best {
+            let addresses = self.service.addresses(region);
+            if carried.best.len() < most && !addresses.is_empty() && !carried.has(region) {
+                families.add(addresses);
+                carried.best.push(region);
             }
         }
-        regions
+        for region in fill {
+            let addresses = self.service.addresses(region);
+            if families.lacks_one_of(addresses) {
+                families.add(addresses);
+                carried.fill.push(region);
+            }
+        }
+        carried
     }
 
-    /// The records of the steered name for a ranking, cut as [`Zone::answered`] does; unsigned. Beyond `dns.answers_max`, a region
-    /// gives addresses of the family that is missing alone.
+    /// The records of the steered name for these regions; unsigned.
     #[must_use]
-    pub fn steered(&self, ranking: impl IntoIterator<Item = u16>) -> Steered {
-        let answered = self.answered(ranking);
-        let regions: Vec<&RegionService> = answered
-            .iter()
-            .filter_map(|region| self.service.region(*region))
-            .collect();
+    pub fn steered(&self, carried: &Carried) -> Steered {
         let service = &self.service;
-        let most = usize::from(service.answers_max);
         let mut families = Families::default();
         let mut addresses = Vec::new();
-        for (at, region) in regions.iter().enumerate() {
-            let missing = |address: &&IpAddr| at < most || families.lacks(address);
-            addresses.extend(region.addresses.iter().filter(missing).copied());
-            families.add(&region.addresses);
+        for region in &carried.best {
+            let of_region = service.addresses(*region);
+            addresses.extend(of_region.iter().copied());
+            families.add(of_region);
+        }
+        for region in &carried.fill {
+            let of_region = service.addresses(*region);
+            let missing = of_region.iter().filter(|address| families.lacks(address));
+            addresses.extend(missing.copied());
+            families.add(of_region);
         }
         let [a, aaaa] = address_sets(&service.name, service.ttl_s, addresses);
+        let all = carried.best.iter().chain(&carried.fill);
+        let all: Vec<_> = all.filter_map(|region| service.region(*region)).collect();
         Steered {
             a,
             aaaa,
-            https: service.https(&regions),
+            https: service.https(&all),
             nsec: None,
         }
+    }
+}
+
+impl Carried {
+    fn has(&self, region: u16) -> bool {
+        self.best.contains(&region)
     }
 }
 
@@ -142,6 +166,11 @@ impl Steered {
 impl Service {
     fn region(&self, region: u16) -> Option<&RegionService> {
         self.regions.get(usize::from(region))
+    }
+
+    fn addresses(&self, region: u16) -> &[IpAddr] {
+        self.region(region)
+            .map_or(&[][..], |region| &region.addresses)
     }
 
     /// Whether the steered name has HTTPS records: where some regions are not HTTPS, a binding would send browsers away from them.

@@ -98,7 +98,34 @@ const TABLE: &[(&str, Type, &str)] = &[
     ),
     ("mars.signaling.rtc.example.com", Type::A, "NoName"),
     ("_explain.signaling.rtc.example.com", Type::TXT, "Refused"),
-    ("_explain.signaling.rtc.example.com", Type::A, "NoData"),
+    ("_explain.signaling.rtc.example.com", Type::A, "CutNoData"),
+    (
+        "_explain.signaling.rtc.example.com",
+        Type::NSEC,
+        "CutNoData",
+    ),
+    (
+        "_explain.signaling.rtc.example.com",
+        Type::RRSIG,
+        "CutNoData",
+    ),
+    ("_explain.signaling.rtc.example.com", Type::DS, "NoData"),
+    (
+        "_explain.signaling.rtc.example.com",
+        Type::SOA,
+        "_explain.signaling.rtc.example.com. TYPE6 x1 ttl 3600",
+    ),
+    (
+        "a.b._explain.signaling.rtc.example.com",
+        Type::A,
+        "CutNoName",
+    ),
+    (
+        "a._explain.signaling.rtc.example.com",
+        Type::DS,
+        "CutNoName",
+    ),
+    ("a_explain.signaling.rtc.example.com", Type::A, "NoName"),
     (
         "_explain.signaling.rtc.example.com",
         Type::NS,
@@ -252,7 +279,7 @@ fn absence_counts_as_long_as_the_topology_says() {
 #[test]
 fn the_selection_decides_the_records_of_the_steered_name() {
     let zone = zone();
-    let one = zone.steered([1, 0]);
+    let one = zone.steered(&zone.carried([1, 0], []));
     assert_eq!(one.a.as_ref().unwrap().rdata, [[192, 0, 2, 132]]);
     assert_eq!(one.a.as_ref().unwrap().ttl_s, 60);
     assert_eq!(
@@ -272,8 +299,9 @@ fn the_selection_decides_the_records_of_the_steered_name() {
     topology.regions[0].signaling_addresses.truncate(1);
     topology.regions[1].signaling_url = "https://a.example:8443/whip".to_owned();
     let zone = Zone::new(&topology).unwrap();
-    assert_eq!(zone.answered([2, 1, 1, 0, 3]), [1, 0, 3]);
-    let three = zone.steered([2, 1, 1, 0, 3]);
+    let carried = |best: &[u16]| zone.carried(best.iter().copied(), []);
+    assert_eq!(carried(&[2, 1, 1, 0, 3]), carried(&[1, 0, 3, 2]));
+    let three = zone.steered(&zone.carried([2, 1, 1, 0, 3], []));
     assert_eq!(
         three.a.unwrap().rdata,
         [[192, 0, 2, 132], [192, 0, 2, 131], [192, 0, 2, 134]]
@@ -289,8 +317,8 @@ fn the_selection_decides_the_records_of_the_steered_name() {
         "port"
     );
     assert_eq!(https[2][..2], [0, 3]);
-    assert_eq!(zone.steered([0]).aaaa, None);
-    assert_eq!(zone.steered([2, 99]).first(), None);
+    assert_eq!(zone.steered(&zone.carried([0], [])).aaaa, None);
+    assert_eq!(zone.steered(&zone.carried([2, 99], [])).first(), None);
 }
 
 #[test]
@@ -310,22 +338,28 @@ fn a_family_the_best_regions_lack_comes_from_the_next_that_has_it() {
             .flat_map(|set| set.rdata.iter().map(last))
             .collect()
     };
+    let records = |zone: &Zone, best: &[u16], fill: &[u16]| {
+        zone.steered(&zone.carried(best.iter().copied(), fill.iter().copied()))
+    };
+    let hosts = |steered: &Steered| (last(&steered.a), last(&steered.aaaa));
     // IPv6 of the best, IPv4 of the first that has it, and none of its IPv6.
-    assert_eq!(zone.answered([0, 1, 2, 3]), [0, 2]);
-    let steered = zone.steered([0, 1, 2, 3]);
-    assert_eq!(
-        (last(&steered.a), last(&steered.aaaa)),
-        (vec![133], vec![0x31])
-    );
+    let steered = records(&zone, &[0], &[1, 2, 3]);
+    assert_eq!(hosts(&steered), (vec![133], vec![0x31]));
     // Each way in has its own address and port.
     let https = steered.https.as_ref().unwrap();
     let targets = https.rdata.iter().map(|rdata| rdata[3..5].to_vec());
     assert_eq!(targets.collect::<Vec<_>>(), [b"eu", b"us"]);
-    assert_eq!(zone.steered(zone.answered([0, 1, 2, 3])), steered);
     // Where one has both, nobody else is needed; where nobody has it, there is none.
-    assert_eq!(zone.answered([2, 0, 1, 3]), [2]);
-    assert_eq!(zone.answered([0, 1]), [0]);
-    assert_eq!(zone.steered([0, 1]).a, None);
+    assert_eq!(zone.carried([2], [0, 1, 3]), zone.carried([2, 0, 1, 3], []));
+    assert_eq!(records(&zone, &[0], &[0, 1]).a, None);
+    // An answer of several has all of the best, and of the others the family alone, whatever place it has.
+    topology.dns.as_mut().unwrap().answers_max = 3;
+    let zone = Zone::new(&topology).unwrap();
+    let steered = records(&zone, &[0], &[2, 3]);
+    assert_eq!(hosts(&steered), (vec![133], vec![0x31]));
+    let both = records(&zone, &[0, 2], &[]);
+    assert_eq!(hosts(&both), (vec![133], vec![0x31, 0x33]));
+    assert_ne!(zone.carried([0], [2]), zone.carried([0, 2], []));
 }
 
 #[test]
@@ -349,7 +383,7 @@ fn browsers_are_not_sent_to_https_where_there_is_none() {
     let mut topology = sample();
     topology.regions[0].signaling_url = "http://eu.example/whip".to_owned();
     let zone = Zone::new(&topology).unwrap();
-    assert_eq!(zone.steered([1]).https, None);
+    assert_eq!(zone.steered(&zone.carried([1], [])).https, None);
     let at = |name: &str| said(&zone, &format!("{name}rtc.example.com"), Type::HTTPS);
     assert_eq!(at("signaling."), "NoData");
     assert_eq!(at("eu.signaling."), "NoData");
@@ -455,7 +489,7 @@ mod signed {
         let zone = signed(&sample(), &keys);
         let mut next = BTreeMap::new();
         for (_, set) in zone.sets() {
-            let is_cut = set.rtype == Type::NS && set.name != *zone.apex();
+            let is_cut = [Type::NS, Type::SOA].contains(&set.rtype) && set.name != *zone.apex();
             assert_ne!(verifies(set, &keys, zone.apex()), is_cut, "{set:?}");
             if set.rtype == Type::NSEC {
                 let text = nsec(set);
@@ -522,22 +556,22 @@ mod signed {
         let keys = keys();
         let zone = signed(&topology, &keys);
         let signer = signer(zone.apex(), &keys);
-        let mut steered = zone.steered([0]);
+        let mut steered = zone.steered(&zone.carried([0], []));
         zone.sign_steered(&mut steered, &signer).unwrap();
         assert_eq!(steered.aaaa, None);
         let proof = steered.nsec.as_ref().unwrap();
         let expected =
             "signaling.rtc.example.com. _explain.signaling.rtc.example.com. [1, 46, 47, 65]";
-        assert_eq!((nsec(proof).as_str(), proof.ttl_s), (expected, 60));
+        assert_eq!((nsec(proof).as_str(), proof.ttl_s), (expected, 0));
         let sets = [&steered.a, &steered.https, &steered.nsec];
         for set in sets.into_iter().flatten() {
             assert!(verifies(set, &keys, zone.apex()));
         }
 
         let unsigned = Zone::new(&topology).unwrap();
-        let mut steered = unsigned.steered([0]);
+        let mut steered = unsigned.steered(&unsigned.carried([0], []));
         unsigned.sign_steered(&mut steered, &signer).unwrap();
-        assert_eq!(steered, unsigned.steered([0]));
+        assert_eq!(steered, unsigned.steered(&unsigned.carried([0], [])));
     }
 
     #[test]
@@ -553,7 +587,7 @@ mod signed {
         assert_eq!(steered, Answer::Signatures(Signed::Steered));
         assert!(matches!(
             ask("_explain.signaling.rtc.example.com", Type::RRSIG),
-            Answer::NoData(_)
+            Answer::CutNoData
         ));
         for rtype in [Type::DNSKEY, Type::CDS, Type::CDNSKEY, Type::NSEC] {
             let Answer::Set(id) = ask(apex, rtype) else {

@@ -5,11 +5,11 @@
 use std::collections::BTreeMap;
 
 use anyhow::Context as _;
-use geodns_policy::{Choice, Ranking, RegionIx, Snapshot, select};
+use geodns_policy::{Choice, Ranking, RegionIx, Regions, Snapshot, select};
 use geodns_proto::dnssec::Signer;
 use geodns_proto::render::{AnswerId, Rendered};
 use geodns_proto::select::{SLOTS, Selection};
-use geodns_proto::zone::Steered;
+use geodns_proto::zone::{Carried, Steered};
 use geodns_proto::{Content, Zone};
 
 /// What every list is answered with.
@@ -21,7 +21,7 @@ pub(super) struct Choices {
 
 /// Signed records of answers, so that an answer that comes back is not signed again.
 #[derive(Default)]
-pub(super) struct Signed(BTreeMap<Vec<u16>, Steered>);
+pub(super) struct Signed(BTreeMap<Carried, Steered>);
 
 /// Chooses for every list. `zone` is signed if `signer` is there.
 pub(super) fn choose(
@@ -36,7 +36,11 @@ pub(super) fn choose(
         ids: BTreeMap::new(),
     };
     // A list that is not there has the first answer: as if nothing were known of the client.
-    answers.id(&snapshot.plan.regions().collect::<Vec<_>>())?;
+    let all: Box<[RegionIx]> = snapshot.plan.regions().collect();
+    answers.id(&Regions {
+        best: all.clone(),
+        fill: all,
+    })?;
     let mut selection = Selection::new();
     for list in lists {
         match select(list, snapshot) {
@@ -62,12 +66,15 @@ pub(super) fn choose(
 /// Answers by the regions they carry.
 struct Answers<'a> {
     zone: &'a Zone,
-    ids: BTreeMap<Vec<u16>, u16>,
+    ids: BTreeMap<Carried, u16>,
 }
 
 impl Answers<'_> {
-    fn id(&mut self, regions: &[RegionIx]) -> anyhow::Result<AnswerId> {
-        let carried = self.zone.answered(regions.iter().map(|region| region.0));
+    fn id(&mut self, regions: &Regions) -> anyhow::Result<AnswerId> {
+        let positions = |regions: &[RegionIx]| regions.iter().map(|region| region.0).collect();
+        let (best, fill): (Vec<u16>, Vec<u16>) =
+            (positions(&regions.best), positions(&regions.fill));
+        let carried = self.zone.carried(best, fill);
         if let Some(id) = self.ids.get(&carried) {
             return Ok(AnswerId(*id));
         }
@@ -81,28 +88,25 @@ impl Answers<'_> {
         self,
         mut signing: Option<(&Signer<'_>, &mut Signed)>,
     ) -> anyhow::Result<Vec<Steered>> {
-        let mut by_id: Vec<(u16, Vec<u16>)> = self
-            .ids
-            .into_iter()
-            .map(|(regions, id)| (id, regions))
-            .collect();
+        let ids = self.ids.into_iter();
+        let mut by_id: Vec<(u16, Carried)> = ids.map(|(carried, id)| (id, carried)).collect();
         by_id.sort_unstable();
         let mut records = Vec::with_capacity(by_id.len());
         let mut kept = BTreeMap::new();
-        for (_, regions) in by_id {
+        for (_, carried) in by_id {
             let Some((signer, signed)) = &mut signing else {
-                records.push(self.zone.steered(regions));
+                records.push(self.zone.steered(&carried));
                 continue;
             };
-            let steered = match signed.0.remove(&regions) {
+            let steered = match signed.0.remove(&carried) {
                 Some(steered) => steered,
                 None => {
-                    let mut steered = self.zone.steered(regions.iter().copied());
+                    let mut steered = self.zone.steered(&carried);
                     self.zone.sign_steered(&mut steered, signer)?;
                     steered
                 }
             };
-            kept.insert(regions, steered.clone());
+            kept.insert(carried, steered.clone());
             records.push(steered);
         }
         if let Some((_, signed)) = signing {
@@ -116,6 +120,7 @@ impl Answers<'_> {
 mod tests {
     use super::*;
     use geodns_policy::{Condition, Live, Plan};
+    use geodns_proto::answer::{Answer, SteeredType};
     use std::sync::Arc;
 
     const WORLD: &str = include_str!("../../../../topology/samples/world.yaml");
@@ -160,6 +165,49 @@ mod tests {
         let drained = addresses(&snapshot);
         assert_eq!(drained[0], drained[1], "the next in order");
         assert_ne!(drained[0], drained[2]);
+    }
+
+    /// The only healthy region speaks IPv6 alone: who drains gives IPv4 and no more, however many regions an answer may have.
+    #[test]
+    fn a_region_that_only_fills_in_is_not_among_the_answers() {
+        let mut topology = topology::load(WORLD, "world.yaml").unwrap();
+        topology.dns.as_mut().unwrap().answers_max = 3;
+        topology.regions[0]
+            .signaling_addresses
+            .retain(std::net::IpAddr::is_ipv6);
+        let zone = Zone::new(&topology).unwrap();
+        let plan = Plan::new(&topology);
+        let draining = Condition {
+            draining: true,
+            ..Condition::default()
+        };
+        let mut live = Live::well(&plan);
+        (1..4).for_each(|region| live.set_region(RegionIx(region), draining));
+        let snapshot = |live: Live| Snapshot {
+            live: Arc::new(live),
+            ..Snapshot::of(plan.clone())
+        };
+        let list = Ranking {
+            regions_first: [0, 1].map(RegionIx).into(),
+            ..Ranking::default()
+        };
+        let counts = |live: Live| {
+            let choices =
+                choose(&zone, std::slice::from_ref(&list), &snapshot(live), None, 1).unwrap();
+            let place = geodns_proto::select::Place { list: 0, scope: 0 };
+            let client = "192.0.2.1".parse().unwrap();
+            let (id, _) = choices.selection.answer(place, client, &NoMap);
+            let name = zone.steered_name().unwrap().as_wire();
+            [SteeredType::A, SteeredType::Aaaa].map(|rtype| {
+                let sections = choices
+                    .content
+                    .sections(Answer::Steered(rtype), name, id, false);
+                sections.answers[0].set().rdata.len()
+            })
+        };
+        assert_eq!(counts(live), [1, 1]);
+        let well = counts(Live::well(&plan));
+        assert_eq!(well, [2, 3], "three that are well, one without IPv4");
     }
 
     struct NoMap;

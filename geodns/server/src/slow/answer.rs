@@ -222,6 +222,8 @@ impl<L: Locate> One<'_, L> {
                 | Answer::Chaos(_)
                 | Answer::NoData(_)
                 | Answer::NoName
+                | Answer::CutNoData
+                | Answer::CutNoName
                 | Answer::Refused
                 | Answer::NotImplemented
                 | Answer::FormErr => false,
@@ -255,6 +257,8 @@ impl<L: Locate> One<'_, L> {
             | Answer::Chaos(_)
             | Answer::NoData(_)
             | Answer::NoName
+            | Answer::CutNoData
+            | Answer::CutNoName
             | Answer::Refused
             | Answer::NotImplemented
             | Answer::FormErr => (AnswerId(0), 0),
@@ -276,6 +280,8 @@ impl<L: Locate> One<'_, L> {
             | Answer::Signatures(_)
             | Answer::NoData(_)
             | Answer::NoName
+            | Answer::CutNoData
+            | Answer::CutNoName
             | Answer::Refused
             | Answer::NotImplemented
             | Answer::FormErr => Vec::new(),

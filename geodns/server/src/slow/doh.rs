@@ -20,9 +20,9 @@ use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
 use tokio_rustls::server::TlsStream;
 
+use super::Shared;
 use super::answer::Transport;
 use super::metrics::End;
-use super::{Shared, unix_s};
 
 const PATH: &str = "/dns-query";
 const MEDIA_TYPE: &str = "application/dns-message";
@@ -106,11 +106,7 @@ async fn respond<L: Locate>(
         Ok(query) => query,
         Err(status) => return refusal(status),
     };
-    let reply = shared
-        .answerer
-        .reply(&query, source, Transport::Https, unix_s());
-    shared.metrics.answered(Transport::Https, reply.is_some());
-    let Some(reply) = reply else {
+    let Some(reply) = shared.reply(&query, source, Transport::Https) else {
         return refusal(StatusCode::BAD_REQUEST);
     };
     let mut response = Response::new(Full::new(Bytes::from(reply.bytes)));

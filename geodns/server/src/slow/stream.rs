@@ -14,9 +14,9 @@ use runtime::clock;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::time::{Instant, timeout, timeout_at};
 
+use super::Shared;
 use super::answer::Transport;
 use super::metrics::End;
-use super::{Shared, unix_s};
 
 /// A query longer than this ends its connection: a question and a few options are a few hundred bytes.
 const QUERY_BYTES_MAX: usize = 4_096;
@@ -80,8 +80,7 @@ fn answer_all<L: Locate>(
             complete = false;
             break;
         }
-        let reply = shared.answerer.reply(query, source, transport, unix_s());
-        shared.metrics.answered(transport, reply.is_some());
+        let reply = shared.reply(query, source, transport);
         // Nobody who speaks DNS sends what deserves no answer over a stream.
         let bytes = reply.ok_or(End::Garbage)?.bytes;
         let length = u16::try_from(bytes.len()).map_err(|_| End::Garbage)?;

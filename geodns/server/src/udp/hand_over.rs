@@ -25,6 +25,7 @@ struct Shared {
     arrived: Notify,
     answered: AtomicU64,
     unsent: AtomicU64,
+    over_streams: AtomicU64,
 }
 
 /// A query the fast path does not answer.
@@ -52,6 +53,7 @@ impl SlowQueue {
                 arrived: Notify::new(),
                 answered: AtomicU64::new(0),
                 unsent: AtomicU64::new(0),
+                over_streams: AtomicU64::new(0),
             }),
         }
     }
@@ -107,6 +109,16 @@ impl SlowQueue {
             Err(_) => &self.shared.unsent,
         };
         cell.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The slow path answered over a connection: whoever drains is still asked.
+    pub fn answered_over_stream(&self) {
+        self.shared.over_streams.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Answers over connections so far.
+    pub(super) fn over_streams(&self) -> u64 {
+        self.shared.over_streams.load(Ordering::Relaxed)
     }
 
     /// `false`: it is full, and the query is dropped.

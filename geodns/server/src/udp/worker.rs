@@ -39,7 +39,7 @@ const WAKER: usize = 0;
 const FIRST_SOCKET: usize = 1;
 /// How often figures are published, and the time of day is looked at.
 const PUBLISH_INTERVAL: Duration = Duration::from_millis(100);
-/// A draining worker ends when nobody asked for this long, ...
+/// A draining worker ends when nobody asked for this long, be it over UDP or a connection, ...
 const DRAIN_IDLE: Duration = Duration::from_secs(1);
 /// ... or after this.
 const DRAIN_MAX: Duration = Duration::from_secs(10);
@@ -183,7 +183,7 @@ impl<L: Locate> Worker<L> {
             State::Stopped => return true,
             State::Draining { deadline } => deadline.min(now + DRAIN_MAX),
         };
-        let queries = self.responder.counts().queries;
+        let queries = self.responder.counts().queries + self.slow.over_streams();
         let drain = self.drain.get_or_insert(Drain {
             until,
             asked: now,

@@ -56,7 +56,7 @@ pub(crate) fn snapshot(signed: bool) -> Snapshot<Quarters> {
     let rankings: [&[u16]; 4] = [&[0, 1], &[1, 2, 3], &[2], &[3, 0]];
     let mut steered: Vec<_> = rankings
         .iter()
-        .map(|ranking| zone.steered(ranking.iter().copied()))
+        .map(|ranking| zone.steered(&zone.carried(ranking.iter().copied(), [])))
         .collect();
     let random = SystemRandom::new();
     let key = EcdsaKeyPair::generate_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, &random).unwrap();

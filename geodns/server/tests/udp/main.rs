@@ -153,6 +153,22 @@ fn the_slow_path_answers_from_the_address_it_was_asked_at_and_its_queue_is_bound
 }
 
 #[test]
+fn a_draining_node_stays_while_connections_are_asked() {
+    let node = Node::start(&[node::address(11)], 1, "");
+    let (begun, client) = (runtime::clock::now(), Client::to(node::address(11)));
+    node.drain();
+    // Twice as long as nobody asks it over UDP.
+    runtime_wait("two seconds of questions over connections", || {
+        node.answered_over_stream();
+        std::thread::sleep(Duration::from_millis(20));
+        (runtime::clock::now() - begun > Duration::from_secs(2)).then_some(())
+    });
+    let answer = client.ask(&query(3, STEERED, A, &[]));
+    assert_eq!(answer[7], 1, "it is still there");
+    node.until_ended();
+}
+
+#[test]
 fn limits_and_secrets_are_taken_over_when_they_change() {
     let node = Node::start(&[node::address(7)], 1, "");
     let client = Client::to(node::address(7));

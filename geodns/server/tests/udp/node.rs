@@ -68,10 +68,9 @@ pub(crate) fn address_v6() -> SocketAddr {
 
 impl Node {
     pub(crate) fn start(listen: &[SocketAddr], workers: u8, dns: &str) -> Self {
-        let [.., host] = listen[0].ip().to_string().into_bytes()[..] else {
-            panic!("an address");
-        };
-        let thread_name = format!("dns-{}", char::from(host));
+        let address = listen[0].ip().to_string();
+        let host = address.rsplit(['.', ':']).next().unwrap();
+        let thread_name = format!("dns-{host}");
         let dir = std::env::temp_dir().join(format!("geodns-{}-{thread_name}", std::process::id()));
         std::fs::create_dir_all(&dir).unwrap();
         write_credentials(&dir);
@@ -116,6 +115,11 @@ impl Node {
         let topology = topology_of(&self.listen, self.workers, dns);
         let credentials = Credentials::load(&self.dir).unwrap();
         self.context.config.publish(topology, credentials);
+    }
+
+    /// The slow path answered somebody who asked over a connection.
+    pub(crate) fn answered_over_stream(&self) {
+        self.slow.answered_over_stream();
     }
 
     /// A double of the slow path: it sends every query back as it came.
@@ -258,7 +262,10 @@ pub(crate) fn total(metrics: &str, series: &str) -> u64 {
 }
 
 fn served(zone: &Zone, region: u16) -> Served<Everywhere> {
-    let content = Content::new(zone.clone(), vec![zone.steered([region])]);
+    let content = Content::new(
+        zone.clone(),
+        vec![zone.steered(&zone.carried([region], []))],
+    );
     let mut selection = Selection::new();
     selection.push(AnswerId(0));
     Served {
