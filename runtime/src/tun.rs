@@ -18,7 +18,7 @@ impl Tun {
     /// Makes a device in the network namespace of the calling thread. It is down and has no address.
     ///
     /// # Errors
-    /// Not privileged, a name that is taken, empty or longer than 15 bytes, or no TUN in the kernel.
+    /// Not privileged; a name that is taken ([`io::ErrorKind::ResourceBusy`]), persistent or not, empty or longer than 15 bytes, or no TUN in the kernel.
     pub fn create(name: &str) -> io::Result<Self> {
         if name.is_empty() {
             return Err(io::ErrorKind::InvalidInput.into());

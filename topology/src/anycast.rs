@@ -197,12 +197,24 @@ impl Pop {
     }
 }
 
+/// What a drain takes at most before it lingers: flows are stored, and traffic has moved.
+const HAND_OVER_S: u32 = 20;
+
 impl Topology {
     /// How `pop` announces the VIPs, `None` when it has no session to announce them in or somebody else brings them.
     #[must_use]
     pub fn anycast_of(&self, pop: &Pop) -> Option<&Anycast> {
         let anycast = self.network.anycast.as_ref();
         anycast.filter(|_| !pop.bgp.is_empty())
+    }
+
+    /// How long `node` goes on serving when it is told to stop. One that announces has to be left by routers first, and then to
+    /// serve what comes late for `linger_s`.
+    #[must_use]
+    pub fn drain_max_s_of(&self, node: &str) -> u32 {
+        let anycast = self.pop_named(node).and_then(|pop| self.anycast_of(pop));
+        let hands_over = anycast.map_or(0, |it| it.linger_s.saturating_add(HAND_OVER_S));
+        self.network.drain_max_s.max(hands_over)
     }
 }
 

@@ -26,6 +26,8 @@ use crate::model::{Pop, Topology};
 pub const METRIC_UP: u32 = 100;
 /// Metric of a route whose prefix is announced as draining.
 pub const METRIC_DRAINING: u32 = 200;
+/// Metric of a route that only shows that one can be made: BIRD rejects it.
+pub const METRIC_PROOF: u32 = 9_000;
 
 /// Added to MULTI_EXIT_DISC while draining: more than an operator's steps between sessions.
 const DRAIN_MED_ADDED: u32 = 1_000;

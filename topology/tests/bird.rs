@@ -201,3 +201,19 @@ fn who_has_no_configuration() {
     topology.network.anycast = None;
     assert_eq!(bird::config(&topology, "lhr"), Err(RenderError::NoAnycast));
 }
+
+#[test]
+fn a_pop_that_announces_is_given_the_time_that_its_drain_takes() {
+    let mut world = world();
+    let anycast = world.network.anycast.as_mut().unwrap();
+    anycast.linger_s = 30;
+    for (drain_max_s, ams) in [(30, 50), (50, 50), (60, 60)] {
+        world.network.drain_max_s = drain_max_s;
+        assert_eq!(world.drain_max_s_of("ams"), ams);
+        assert_eq!(world.drain_max_s_of("no-such-node"), drain_max_s);
+    }
+    world.network.drain_max_s = 30;
+    let pop = world.pops.iter_mut().find(|pop| pop.name == "ams").unwrap();
+    pop.bgp.clear();
+    assert_eq!(world.drain_max_s_of("ams"), 30, "it announces nothing");
+}

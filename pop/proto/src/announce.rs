@@ -4,13 +4,14 @@
 //!              well for up_after                drain ordered, or a soft reason
 //!   withdrawn ──────────────────► up ──────────────────────────────────────────► draining
 //!    ▲  ▲                         │  ◄────────────────────────────────────────────  │  │
-//!    │  └── a worker stands still, order to withdraw: at once, nobody is asked ──── ┘  │
+//!    │  └── stalled, vip, route, order to withdraw: at once, nobody is asked ─────── ┘  │
 //!    └───── backbone gone, and a permit is held ────────────────────────────────────────┘
 //! ```
 //!
 //! | reason | what it does |
 //! | --- | --- |
-//! | `stalled` | withdrawn at once: packets that arrive here die here |
+//! | `stalled`, `vip` | withdrawn at once: packets that arrive here die here |
+//! | `route` | withdrawn for as long as a fall takes: one prefix that cannot be announced takes the others with it, and is not tried again at once |
 //! | `drain` | what the order says |
 //! | `backbone` | withdrawn with a permit, draining without one: while somebody else serves, be out of the way; never leave the world with nobody |
 //! | `region` | draining once it has lasted: the clients of other regions lose nothing, and there is no permit to spend |
@@ -69,6 +70,10 @@ pub enum Reason {
     Starting,
     /// A worker makes no turn.
     Stalled,
+    /// A VIP is on no interface of the host.
+    Vip,
+    /// The routes that say it cannot be made.
+    Route,
     /// Somebody ordered it.
     Drain,
     /// A worker has no link that is up.
@@ -85,9 +90,11 @@ pub enum Reason {
 
 impl Reason {
     /// All of them.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 10] = [
         Self::Starting,
         Self::Stalled,
+        Self::Vip,
+        Self::Route,
         Self::Drain,
         Self::Backbone,
         Self::Region,
@@ -102,6 +109,8 @@ impl Reason {
         match self {
             Self::Starting => "starting",
             Self::Stalled => "stalled",
+            Self::Vip => "vip",
+            Self::Route => "route",
             Self::Drain => "drain",
             Self::Backbone => "backbone",
             Self::Region => "region",
@@ -183,12 +192,15 @@ pub struct Announcer {
     announce: Announce,
     reason: Option<Reason>,
     stalled: bool,
+    vip_missing: bool,
+    /// The routes could not be made when that was tried last.
+    route_failed: bool,
     reach: Reach,
     flow_cache: bool,
     order: Order,
     permit: Permit,
     peers: Peers,
-    /// Until then it stays withdrawn after a start, or after a worker stood still.
+    /// Until then it stays withdrawn after a start, or after what withdraws at once.
     sound_at: Instant,
     /// Since when nothing has been amiss; `None` while something is.
     well_since: Option<Instant>,
@@ -212,6 +224,8 @@ impl Announcer {
             announce: Announce::Withdrawn,
             reason: Some(Reason::Starting),
             stalled: false,
+            vip_missing: false,
+            route_failed: false,
             reach: Reach {
                 backbone: false,
                 regions: false,
@@ -232,10 +246,28 @@ impl Announcer {
 
     /// A worker stands still, or none does any more.
     pub fn handle_stalled(&mut self, stalled: bool, now: Instant) {
-        if self.stalled && !stalled {
+        self.note_mended(self.stalled && !stalled, now);
+        self.stalled = stalled;
+        self.settle(now);
+    }
+
+    /// A VIP is on no interface of this host, or each is on one.
+    pub fn handle_vip_missing(&mut self, missing: bool, now: Instant) {
+        self.note_mended(self.vip_missing && !missing, now);
+        self.vip_missing = missing;
+        self.settle(now);
+    }
+
+    /// Whether what it wants to announce could be shown. What could not is no longer shown: that is a fall, and it is tried
+    /// again when the way back is over.
+    pub fn handle_shown(&mut self, shown: bool, now: Instant) {
+        self.route_failed = !shown;
+        if !shown {
+            self.damping.fell(now);
+            self.announce = Announce::Withdrawn;
+            self.well_since = None;
             self.sound_at = now + self.need(now);
         }
-        self.stalled = stalled;
         self.settle(now);
     }
 
@@ -316,6 +348,8 @@ impl Announcer {
     pub fn amiss(&self) -> impl Iterator<Item = Reason> + '_ {
         Reason::ALL.into_iter().filter(|reason| match reason {
             Reason::Stalled => self.stalled,
+            Reason::Vip => self.vip_missing,
+            Reason::Route => self.route_failed,
             Reason::Drain => self.order != Order::Serve,
             Reason::Backbone => !self.reach.backbone,
             Reason::Region => !self.reach.regions,
@@ -380,8 +414,15 @@ impl Announcer {
         self.reason = reason;
     }
 
+    fn note_mended(&mut self, mended: bool, now: Instant) {
+        if mended {
+            self.sound_at = now + self.need(now);
+        }
+    }
+
     fn note_health(&mut self, now: Instant) {
-        let well = !self.stalled && self.reach.backbone && !self.region_is_gone(now);
+        let sound = !self.stalled && !self.vip_missing;
+        let well = sound && self.reach.backbone && !self.region_is_gone(now);
         if !well {
             self.well_since = None;
         } else if self.well_since.is_none() {
@@ -399,11 +440,19 @@ impl Announcer {
         if self.stalled {
             return (Withdrawn, Some(Reason::Stalled));
         }
+        if self.vip_missing {
+            return (Withdrawn, Some(Reason::Vip));
+        }
         if self.order == Order::Withdraw {
             return (Withdrawn, Some(Reason::Drain));
         }
         if now < self.sound_at {
-            return (Withdrawn, Some(unproven));
+            let reason = if self.route_failed {
+                Reason::Route
+            } else {
+                unproven
+            };
+            return (Withdrawn, Some(reason));
         }
         if !self.reach.backbone {
             let announce = if self.may_leave(now) {
@@ -454,6 +503,8 @@ impl Announcer {
             Some(Reason::Unproven | Reason::Starting) => self.away,
             Some(
                 Reason::Stalled
+                | Reason::Vip
+                | Reason::Route
                 | Reason::Drain
                 | Reason::Region
                 | Reason::FlowCache

@@ -18,6 +18,7 @@ mod permit;
 mod signpost;
 mod status;
 
+use std::io::ErrorKind;
 use std::os::fd::AsFd as _;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -51,9 +52,9 @@ const LOOK: Duration = Duration::from_millis(20);
 const LOOK_RARELY: Duration = Duration::from_millis(100);
 /// How long a drained PoP without anycast waits for what comes late.
 const LINGER: Duration = Duration::from_secs(5);
-/// A device or route that could not be made is tried again so much later.
-const MEND_AFTER: Duration = Duration::from_secs(1);
-/// Lines about it in [`LOG_INTERVAL`].
+/// How often it looks whether each VIP is on an interface.
+const VIPS_INTERVAL: Duration = Duration::from_secs(1);
+/// Lines about a device or route that could not be made in [`LOG_INTERVAL`].
 const LOG_LINES_MAX: u32 = 3;
 const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
@@ -83,7 +84,9 @@ struct Plane {
     stalls: Stalls,
     office: Office,
     signpost: Signpost,
-    mend_at: Option<Instant>,
+    addresses: Addresses,
+    vip_missing: bool,
+    vips_at: Instant,
     log: LogLimit,
     told: Announce,
 }
@@ -173,9 +176,6 @@ impl Plane {
         addresses: &Addresses,
         now: Instant,
     ) -> anyhow::Result<Self> {
-        for vip in addresses.vips_missing() {
-            tracing::warn!(%vip, "this VIP is on no interface of this host: put it on lo, or packets for it are not answered");
-        }
         let config = AnnounceConfig {
             up_after: Duration::from_secs(anycast.up_after_s.into()),
             up_after_max: Duration::from_secs(anycast.up_after_max_s.into()),
@@ -186,21 +186,16 @@ impl Plane {
         let pops = topology.pops.iter().filter(announcing).count();
         let pops = u32::try_from(pops).unwrap_or(u32::MAX);
         let permits = Permits::new(pops, config.min_announced, pop.id.into());
-        let signpost = Signpost::raise(anycast).map_err(|error| {
-            if error.kind() == std::io::ErrorKind::PermissionDenied {
-                let text = "network.anycast needs the right to make a device and routes (CAP_NET_ADMIN, /dev/net/tun)";
-                anyhow::Error::new(Refused(format!("{text}: {error}")))
-            } else {
-                anyhow::Error::new(error).context(format!("device {} for routes to BIRD", signpost::DEVICE))
-            }
-        })?;
+        let signpost = Signpost::raise(anycast).map_err(not_raised)?;
         let stalled_after = Duration::from_millis(anycast.stalled_after_ms.into());
         Ok(Self {
             announcer: Announcer::new(config, now),
             stalls: Stalls::new(stalled_after, 2 * LOOK, now),
             office: Office::open(context, pop, permits)?,
             signpost,
-            mend_at: None,
+            addresses: addresses.clone(),
+            vip_missing: false,
+            vips_at: now,
             log: LogLimit::new(LOG_LINES_MAX, LOG_INTERVAL),
             told: Announce::Withdrawn,
         })
@@ -208,9 +203,8 @@ impl Plane {
 
     /// Looks at everything, decides, and makes it so.
     fn look(&mut self, board: &Board, cache: Option<&Cache>, drain: &Drain, now: Instant) {
-        let Self {
-            announcer, office, ..
-        } = self;
+        self.look_for_vips(now);
+        let announcer = &mut self.announcer;
         let stalled = self.stalls.look(board.vitals.turns(), now);
         announcer.handle_stalled(stalled.is_some(), now);
         announcer.handle_reach(board.vitals.reach(), now);
@@ -218,37 +212,48 @@ impl Plane {
         if let Some(up) = cache.and_then(Cache::is_up) {
             announcer.handle_flow_cache(up, now);
         }
-        if let Some(said) = office.said() {
+        if let Some(said) = self.office.said() {
             announcer.handle_permit(said.permit, now);
             announcer.handle_peers(said.peers, now);
         }
         announcer.handle_timeout(now);
-        office.tell(
+        self.show(now);
+        let announcer = &self.announcer;
+        self.office.tell(
             announcer.wants_permit(),
-            announcer.announce(),
+            self.signpost.shown(),
             announcer.is_ready(),
         );
-        self.show(now);
     }
 
-    /// Makes the route what has been decided. What cannot be shown is taken away: a device that is gone takes its routes with it.
+    /// Makes the routes what has been decided, and hears whether they are.
     fn show(&mut self, now: Instant) {
         let wanted = self.announcer.announce();
-        if self.mend_at.is_some_and(|at| now < at) {
+        let shown = self.signpost.show(wanted, now);
+        if let Err(error) = &shown
+            && let Some(unlogged) = self.log.admit(now)
+        {
+            tracing::warn!(%error, unlogged, "routes to BIRD: nothing is announced, it is tried again later");
+        }
+        if shown.is_err() || wanted != Announce::Withdrawn {
+            self.announcer.handle_shown(shown.is_ok(), now);
+        }
+        self.say(self.signpost.shown());
+    }
+
+    /// What came for a VIP that is on no interface would be answered by nobody.
+    fn look_for_vips(&mut self, now: Instant) {
+        if now < self.vips_at {
             return;
         }
-        match self.signpost.show(wanted) {
-            Ok(()) => {
-                self.mend_at = None;
-                self.say(wanted);
-            }
-            Err(error) => {
-                self.signpost.fell();
-                self.mend_at = Some(now + MEND_AFTER);
-                if let Some(unlogged) = self.log.admit(now) {
-                    tracing::warn!(%error, unlogged, "route to BIRD: nothing is announced, it is tried again");
-                }
-            }
+        self.vips_at = now + VIPS_INTERVAL;
+        let missing = self.addresses.vips_missing().next();
+        let was = std::mem::replace(&mut self.vip_missing, missing.is_some());
+        self.announcer.handle_vip_missing(missing.is_some(), now);
+        if let Some(vip) = missing.filter(|_| !was)
+            && let Some(unlogged) = self.log.admit(now)
+        {
+            tracing::warn!(%vip, unlogged, "this VIP is on no interface of this host, so nothing is announced: put it on lo");
         }
     }
 
@@ -268,6 +273,21 @@ impl Plane {
             Announce::Draining | Announce::Withdrawn => tracing::warn!(announce, reason, "VIPs"),
         }
     }
+}
+
+/// Why a PoP cannot begin.
+fn not_raised(error: std::io::Error) -> anyhow::Error {
+    let device = signpost::DEVICE;
+    if error.kind() == ErrorKind::PermissionDenied {
+        let text = "network.anycast needs the right to make a device and routes (CAP_NET_ADMIN, /dev/net/tun)";
+        return anyhow::Error::new(Refused(format!("{text}: {error}")));
+    }
+    let why = if error.kind() == ErrorKind::ResourceBusy {
+        ": it is there already, held by another process or made to outlive one, and routes through it would outlive this one"
+    } else {
+        ""
+    };
+    anyhow::Error::new(error).context(format!("device {device} for routes to BIRD{why}"))
 }
 
 impl Cache {

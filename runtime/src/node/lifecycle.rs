@@ -214,7 +214,8 @@ async fn supervise(
 fn end(context: &NodeContext) {
     match context.shutdown.state() {
         State::Running => {
-            let drain_max_s = context.config.load().topology.network.drain_max_s;
+            let config = context.config.load();
+            let drain_max_s = config.topology.drain_max_s_of(&context.name);
             tracing::info!(drain_max_s, "draining; a second signal stops at once");
             context
                 .shutdown

@@ -8,16 +8,18 @@ use std::os::fd::AsRawFd;
 #[repr(C)]
 struct Request {
     name: [u8; libc::IFNAMSIZ],
-    flags: libc::c_short,
+    /// A `short` there; the highest flag is its sign.
+    flags: u16,
     rest: [u8; 22],
 }
 
 /// Makes `tun`, an open `/dev/net/tun`, the device `name` of the calling thread's network namespace: layer 3, packets as they are.
+/// One that is there already is not taken over: it may outlive its holder.
 pub(crate) fn set_interface(tun: &File, name: &[u8]) -> io::Result<()> {
     let mut request = Request {
         name: [0; libc::IFNAMSIZ],
-        // Both are small positive constants.
-        flags: i16::try_from(libc::IFF_TUN | libc::IFF_NO_PI)
+        // All are small positive constants.
+        flags: u16::try_from(libc::IFF_TUN | libc::IFF_NO_PI | libc::IFF_TUN_EXCL)
             .map_err(|_| io::ErrorKind::InvalidInput)?,
         rest: [0; 22],
     };

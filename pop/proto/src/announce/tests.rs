@@ -106,6 +106,58 @@ fn a_worker_that_stands_still_withdraws_at_once_and_the_way_back_grows() {
 }
 
 #[test]
+fn a_vip_that_is_missing_withdraws_at_once_and_comes_back_as_after_a_stall() {
+    let mut announcer = up();
+    announcer.handle_vip_missing(true, at(20));
+    assert_eq!(told(&announcer), (Announce::Withdrawn, Some(Reason::Vip)));
+    assert!(announcer.amiss().eq([Reason::Vip]));
+    announcer.handle_vip_missing(false, at(21));
+    announcer.handle_timeout(at(40));
+    let unproven = (Announce::Withdrawn, Some(Reason::Unproven));
+    assert_eq!(told(&announcer), unproven);
+    announcer.handle_timeout(at(41));
+    assert_eq!(told(&announcer), (Announce::Up, None));
+    // From the start on.
+    let mut announcer = Announcer::new(CONFIG, at(0));
+    announcer.handle_vip_missing(true, at(0));
+    announcer.handle_reach(ALL, at(0));
+    announcer.handle_timeout(at(1000));
+    assert_eq!(told(&announcer), (Announce::Withdrawn, Some(Reason::Vip)));
+}
+
+#[test]
+fn routes_that_cannot_be_made_are_tried_again_more_and_more_rarely() {
+    let mut announcer = Announcer::new(CONFIG, at(0));
+    announcer.handle_reach(ALL, at(0));
+    announcer.handle_timeout(at(10));
+    let mut now = 10;
+    for need in [20, 40, 80, 160, 300, 300] {
+        assert_eq!(announcer.announce(), Announce::Up, "it tries");
+        announcer.handle_shown(false, at(now));
+        let failed = (Announce::Withdrawn, Some(Reason::Route));
+        assert_eq!(told(&announcer), failed, "{need}");
+        assert!(announcer.wants_permit() && !announcer.is_ready());
+        announcer.handle_timeout(at(now + need) - Duration::from_millis(1));
+        assert_eq!(told(&announcer), failed, "{need}");
+        assert!(announcer.amiss().eq([Reason::Route]));
+        now += need;
+        announcer.handle_timeout(at(now));
+    }
+    announcer.handle_shown(true, at(now));
+    assert_eq!(told(&announcer), (Announce::Up, None));
+    assert_eq!(announcer.amiss().count(), 0);
+    // As a last resort too.
+    let mut announcer = up();
+    announcer.handle_reach(NOTHING, at(20));
+    assert_eq!(announcer.announce(), Announce::Draining);
+    announcer.handle_shown(false, at(20));
+    announcer.handle_timeout(at(59));
+    assert_eq!(told(&announcer), (Announce::Withdrawn, Some(Reason::Route)));
+    announcer.handle_timeout(at(60));
+    assert_eq!(announcer.announce(), Announce::Draining);
+}
+
+#[test]
 fn a_lost_backbone_drains_and_withdraws_with_a_permit_only() {
     for (permit, announce) in [
         (Permit::Unknown, Announce::Draining),

@@ -15,7 +15,7 @@ pub(super) struct Metrics {
 /// Of a PoP that announces.
 struct Cells {
     states: [(Announce, Gauge); 3],
-    reasons: [(Reason, Gauge); 8],
+    reasons: [(Reason, Gauge); 10],
     changes: [(Announce, Counter); 3],
     permit: Gauge,
     shown: Announce,

@@ -3,6 +3,9 @@
 
 #![cfg(test)]
 
+mod broken;
+mod end;
+
 use std::fs::{self, File};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -237,7 +240,7 @@ struct Talk {
 }
 
 impl Talk {
-    fn begin(redis: &Redis) -> Self {
+    fn begin(redis: &Redis, adjust: impl FnOnce(&mut Topology)) -> Self {
         let shape = Shape {
             core_relays: 1,
             workers: 2,
@@ -246,6 +249,7 @@ impl Talk {
         let mut network = Network::prepare(&shape, |topology| {
             anycast(topology, 1);
             redis.join(topology);
+            adjust(topology);
         })
         .unwrap();
         network.rewrite_credential("admin.token", TOKEN).unwrap();
@@ -283,7 +287,7 @@ impl Talk {
 fn a_drain_goes_step_by_step_loses_nothing_and_can_be_undone() {
     in_namespace(|| {
         let redis = Redis::start().unwrap();
-        let mut talk = Talk::begin(&redis);
+        let mut talk = Talk::begin(&redis, |_| {});
         let second = clock::now() + Duration::from_secs(2);
         talk.talk_until(|| clock::now() > second);
         let network = &talk.network;
@@ -342,20 +346,6 @@ fn a_drain_goes_step_by_step_loses_nothing_and_can_be_undone() {
         wait_announced(&[], Some(100), SOON);
         let view = wait_step(network, "serving");
         assert_eq!(effects(&view)[1], ("shift".to_owned(), "cut".to_owned()));
-    });
-}
-
-#[test]
-fn sigterm_is_the_same_drain_and_then_the_end() {
-    in_namespace(|| {
-        let redis = Redis::start().unwrap();
-        let mut talk = Talk::begin(&redis);
-        talk.network.terminate("p1").unwrap();
-        let (sent, lost) = talk.talk_until(|| metrics(&[]) == announced(200));
-        assert_eq!(lost, 0, "of {sent}");
-        let status = talk.network.wait_end("p1").unwrap();
-        assert_eq!(status.code(), Some(0));
-        assert_eq!(metrics(&[]), NOTHING);
     });
 }
 

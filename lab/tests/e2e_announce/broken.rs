@@ -1,0 +1,130 @@
+//! What must not be announced, and is put right: a prefix that cannot be, a VIP that is on no interface, a device of somebody else, routes that
+//! somebody takes away.
+
+use std::io::{BufRead as _, BufReader};
+use std::sync::atomic::AtomicUsize;
+
+use super::*;
+
+/// What the kernel tells of routes with the metric that BIRD takes. Killed when dropped.
+struct Watched {
+    child: Child,
+    seen: std::sync::Arc<AtomicUsize>,
+}
+
+impl Watched {
+    fn begin() -> Self {
+        let mut child = Command::new("setpriv")
+            .args(["--pdeathsig", "KILL", "--", "ip", "monitor", "route"])
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let seen = std::sync::Arc::new(AtomicUsize::new(0));
+        let counts = std::sync::Arc::clone(&seen);
+        std::thread::spawn(move || {
+            for line in lines.map_while(Result::ok) {
+                let announces = line.contains(PREFIX) && line.contains("metric 100");
+                if announces && !line.starts_with("Deleted") {
+                    counts.fetch_add(1, Ordering::Relaxed);
+                }
+            }
+        });
+        Self { child, seen }
+    }
+
+    fn seen(&self) -> usize {
+        self.seen.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        // Either call fails only when the process is gone already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn wait_reason(network: &Network, reason: &str) -> Value {
+    wait::until(&format!("reason {reason}"), SOON, || {
+        let state = network.state("p1").ok()?;
+        Some(state["announce"].clone()).filter(|view| view["reason"] == reason)
+    })
+    .unwrap()
+}
+
+#[test]
+fn a_prefix_that_cannot_be_announced_lets_no_other_come_and_go() {
+    in_namespace(|| {
+        let ipv6 = Path::new("/proc/sys/net/ipv6/conf/default/disable_ipv6");
+        fs::write(ipv6, "1").unwrap();
+        let watched = Watched::begin();
+        let network =
+            Network::start_with(&Shape::default(), |topology| anycast(topology, 1)).unwrap();
+        let view = wait_reason(&network, "route");
+        assert_eq!(view["announce"], "withdrawn", "{view}");
+        let later = clock::now() + Duration::from_secs(4);
+        wait::until_true("it to try again", SOON, || clock::now() > later).unwrap();
+        assert_eq!(watched.seen(), 0, "the other prefix is not announced");
+        let view = network.state("p1").unwrap()["announce"].clone();
+        assert_eq!(view["announce"], "withdrawn", "{view}");
+        assert_eq!(view["up_after_ms"], 4_000, "each trial is a fall: {view}");
+
+        fs::write(ipv6, "0").unwrap();
+        wait_announced(&[], Some(100), SOON);
+        wait::until_true("the announcement to be told", SOON, || watched.seen() == 1).unwrap();
+    });
+}
+
+#[test]
+fn a_vip_that_is_taken_off_its_interface_is_withdrawn() {
+    in_namespace(|| {
+        let network =
+            Network::start_with(&Shape::default(), |topology| anycast(topology, 1)).unwrap();
+        wait_announced(&[], Some(100), SOON);
+        ip(&["address", "del", "192.0.2.100/32", "dev", "lo"]);
+        wait_announced(&[], None, Duration::from_secs(1) + SLACK);
+        let view = wait_reason(&network, "vip");
+        assert_eq!(view["amiss"], serde_json::json!(["vip"]));
+        ip(&["address", "add", "192.0.2.100/32", "dev", "lo"]);
+        wait_announced(&[], Some(100), SOON);
+    });
+}
+
+#[test]
+fn routes_that_somebody_takes_away_come_back() {
+    in_namespace(|| {
+        let network =
+            Network::start_with(&Shape::default(), |topology| anycast(topology, 1)).unwrap();
+        wait_announced(&[], Some(100), SOON);
+        for family in ["-4", "-6"] {
+            ip(&[family, "route", "flush", "table", "1001"]);
+        }
+        wait_announced(&[], Some(100), Duration::from_secs(2) + SLACK);
+        // Without the device they cannot: that is a fall.
+        ip(&["link", "delete", "vip0"]);
+        wait_reason(&network, "route");
+        wait_announced(&[], Some(100), SOON);
+    });
+}
+
+#[test]
+fn a_device_that_would_outlive_the_process_is_refused_in_one_line() {
+    in_namespace(|| {
+        ip(&["tuntap", "add", "dev", "vip0", "mode", "tun"]);
+        let network = Network::prepare(&Shape::default(), |topology| anycast(topology, 1)).unwrap();
+        let output = Command::new(programs_dir().unwrap().join("pop"))
+            .args(flags(&network, "p1"))
+            .output()
+            .unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        let lines: Vec<_> = said.lines().filter(|line| !line.starts_with('{')).collect();
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert_eq!(lines.len(), 1, "{said}");
+        assert!(
+            lines[0].contains("vip0") && lines[0].contains("outlive"),
+            "{said}"
+        );
+    });
+}
