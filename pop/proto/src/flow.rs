@@ -136,7 +136,8 @@ impl Claim {
     const fn check(&mut self, hint: u32) {
         let bits = Self::bits(hint);
         if self.hint != bits {
-            self.unanswered = self.hint != 0;
+            // Also the first one: an owner that took the client by its media, or was heard first, has answered none.
+            self.unanswered = true;
             self.hint = bits;
         }
     }

@@ -133,7 +133,7 @@ impl Script {
         };
         let neighbours = Arc::new(Neighbours::new(FLOWS_MAX, 3, start));
         Some(Self {
-            flows: Flows::new(config, start).with_neighbours(neighbours, 2, start),
+            flows: Flows::new(config, start).with_neighbours(neighbours, 1, 2, start),
             routes: Routes::new(&TOPOLOGY, TOPOLOGY.pops.first()?, keys.clone()),
             keys,
             now: Now {

@@ -17,7 +17,7 @@ use crate::verdict::DropReason;
 pub(crate) const PER_CLIENT_MAX: u8 = 16;
 /// So long the packets of one client are counted together.
 const WINDOW: Duration = Duration::from_secs(5);
-/// Packets a second, and at once, of one IPv4 /24 or IPv6 /56.
+/// Packets a second, and at once, of one IPv4 /24 or IPv6 /56, of all workers: the kernel gives its ports to all of them.
 const PER_PREFIX_PER_S: u32 = 128;
 const PER_PREFIX_BURST: u32 = 256;
 /// Packets a second, and at once, of one worker.
@@ -43,13 +43,17 @@ struct Spent {
 }
 
 impl Offers {
-    pub(crate) fn new(neighbours: Arc<Neighbours>, seed: u64, now: Instant) -> Self {
+    /// For one of `workers`.
+    pub(crate) fn new(neighbours: Arc<Neighbours>, workers: u8, seed: u64, now: Instant) -> Self {
+        let workers = u32::from(workers.max(1));
+        // One client that roamed has all its packets at one worker.
+        let burst = (PER_PREFIX_BURST / workers).max(PER_CLIENT_MAX.into());
         Self {
             neighbours,
             enabled: true,
             epoch: now,
             rates: Rates::new(
-                Rate::new(PER_PREFIX_PER_S, PER_PREFIX_BURST),
+                Rate::new(PER_PREFIX_PER_S / workers, burst),
                 Rate::new(PER_S, BURST),
                 seed,
                 now,

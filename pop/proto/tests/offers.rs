@@ -33,6 +33,10 @@ struct World {
 
 impl World {
     fn new(recovery: Option<RecoveryConfig>) -> Self {
+        Self::with_workers(1, recovery)
+    }
+
+    fn with_workers(workers: u8, recovery: Option<RecoveryConfig>) -> Self {
         let ring = KeyRing::single(KeyId::new(1).unwrap(), [7; 16]);
         let instant = start();
         let neighbours = Arc::new(Neighbours::new(1 << 16, 5, instant));
@@ -43,7 +47,7 @@ impl World {
         };
         let flows = Flows::new(config, instant);
         Self {
-            flows: flows.with_neighbours(Arc::clone(&neighbours), 6, instant),
+            flows: flows.with_neighbours(Arc::clone(&neighbours), workers, 6, instant),
             neighbours,
             routes: routes(ring.clone()),
             ring,
@@ -72,6 +76,10 @@ impl World {
     /// A check and its answer.
     fn commit(&mut self, client: ClientAddr, owner: Owner) {
         assert_eq!(self.check(client, owner), to(owner));
+        self.answer(client, owner);
+    }
+
+    fn answer(&mut self, client: ClientAddr, owner: Owner) {
         let mut success = binding_request(b"abcd");
         success.splice(..2, [1, 1]);
         let verdict = self
@@ -218,6 +226,22 @@ fn a_prefix_has_its_rate_and_so_has_the_worker() {
     );
 }
 
+/// The kernel gives another port to another worker as a rule: together they offer what one would.
+#[test]
+fn workers_share_the_rate_of_a_prefix() {
+    for (workers, at_once, later) in [(1, 256, 128), (2, 128, 64), (8, 32, 16), (64, 16, 2)] {
+        let mut world = World::with_workers(workers, None);
+        world.commit(client(1), A);
+        let flood = |world: &mut World| {
+            let offered = (1000..2000).map(|port| world.offered(client(port)));
+            offered.filter(|owners| !owners.is_empty()).count()
+        };
+        assert_eq!(flood(&mut world), at_once, "{workers}");
+        world.pass(SECOND);
+        assert_eq!(flood(&mut world), later, "{workers}");
+    }
+}
+
 #[test]
 fn the_flow_cache_is_asked_first() {
     let mut world = World::new(Some(RecoveryConfig::new(60 * SECOND)));
@@ -280,6 +304,23 @@ fn nothing_is_offered_when_the_operator_says_so_or_for_a_bad_source() {
     assert_eq!(world.up(client(2), MEDIA), dropped(DropReason::NoFlow));
     world.flows.set_offers(true);
     assert_eq!(world.offered(client(2)), [A]);
+}
+
+/// Its owner let the guest go because it was silent, and it checks while the record that says so is under way.
+#[test]
+fn the_end_of_a_guest_that_crosses_its_check_does_not_shut_it_out() {
+    let mut world = World::new(None);
+    world.commit(client(1), A);
+    assert_eq!(world.take(A, client(2)), Ok(()));
+    assert_eq!(world.check(client(2), A), to(A));
+    world.flows.handle_end(&record(A, client(2)), world.now);
+    assert_eq!(world.up(client(2), MEDIA), dropped(DropReason::Ended));
+    world.answer(client(2), A);
+    assert_eq!(world.up(client(2), MEDIA), to(A));
+    // Nobody's check is under way: what is left of the session brings nothing back.
+    world.flows.handle_end(&record(A, client(2)), world.now);
+    world.answer(client(2), A);
+    assert_eq!(world.up(client(2), MEDIA), dropped(DropReason::Ended));
 }
 
 #[test]

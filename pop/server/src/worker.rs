@@ -144,6 +144,7 @@ impl Worker {
         };
         let mut flows = Flows::new(flows, now).with_neighbours(
             Arc::clone(shared.neighbours),
+            pop.workers,
             random::number()?,
             now,
         );

@@ -148,23 +148,45 @@ impl Script {
         }
     }
 
-    /// A packet of one of a few streams, which the engine of the first session that may have it accepts, or none.
+    /// A packet or a report of one of a few streams, which the engine of the first session that may have it accepts, or one after it, or
+    /// none.
     fn media(&mut self, who: u8, via: ReturnPath, client: ClientAddr, rest: u8) {
-        let (offered, accepted) = (rest & 1 == 1, rest & 2 == 2);
-        let mut packet = vec![0x80, 111, 0, 1, 0, 0, 0, 0, 0, 0, 0, who % 5];
+        let [offered, accepted, report, passed] = [1, 2, 4, 8].map(|bit| rest & bit == bit);
+        let mut packet = if report {
+            vec![0x80, 200, 0, 1, 0, 0, 0, who % 5, 0, 0, 0, 0]
+        } else {
+            vec![0x80, 111, 0, 1, 0, 0, 0, 0, 0, 0, 0, who % 5]
+        };
         packet.resize(12 + usize::from(rest), 0);
         let verdict = self
             .sessions
             .handle_packet(via, client, &packet, offered, self.now);
-        let bound = matches!(verdict, Verdict::Media { .. });
         let first = match verdict {
+            Verdict::Media { slot, also } if passed => {
+                let refused = [Some(slot), also];
+                let others = self
+                    .sessions
+                    .handle_refused(client, &packet, offered, refused, self.now)
+                    .unwrap_or_default();
+                assert!(
+                    !report || others == [None; 3],
+                    "nobody is known by a report"
+                );
+                let first = others.into_iter().flatten().next();
+                assert!(first.is_none() || !refused.contains(&first), "asked twice");
+                first
+            }
             Verdict::Media { slot, .. } => Some(slot),
-            Verdict::Try { slots } => slots.into_iter().flatten().next(),
+            Verdict::Try { slots } => {
+                assert!(!report, "nobody is known by a report");
+                slots.into_iter().flatten().next()
+            }
             Verdict::Answer { .. } | Verdict::Drop(_) => None,
         };
         let Some(slot) = first.filter(|_| accepted) else {
             return;
         };
+        let bound = self.sessions.paths(slot).any(|path| path.client == client);
         let before = self.sessions.selected(slot);
         self.sessions
             .handle_authenticated(slot, via, client, &packet, self.now);

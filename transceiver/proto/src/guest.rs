@@ -2,11 +2,13 @@
 //! port, or somebody forwards what he has overheard.
 //!
 //! ```text
-//!  offered packet ──verifies──► guest ──check from there verifies, selected path silent──► the session's path
-//!                                 │ 5 s without a packet that verifies, or another guest
-//!                                 ▼
-//!                               gone
+//!  packet of unknown ──verifies──► guest ──check from there verifies, selected path silent──► the session's path
+//!  address                          │ 5 s without a packet that verifies, or another guest
+//!                                   ▼
+//!                                 gone
 //! ```
+//!
+//! Who is the guest decides where copies go, and nothing of what is heard: media of the session verifies from any address.
 //!
 //! A guest gets copies of what goes down, and never more than came from it: neither more packets nor more bytes. So with headers counted
 //! too, an address that is not the client's gets at most what somebody spent to send from it.
@@ -22,6 +24,8 @@ pub(crate) const GUEST_SILENCE_MAX: Duration = Duration::from_secs(5);
 /// What a guest is credited with at most, so that a long talker is not owed a burst: about a second of voice.
 const CREDIT_PACKETS_MAX: u32 = 64;
 const CREDIT_BYTES_MAX: usize = 16 * 1024;
+/// Packets from a guest alone that tell a client that moved from one that pauses: as many frames as [`crate::session`] waits for.
+const ALONE_MIN: u32 = 10;
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Guest {
@@ -30,6 +34,8 @@ pub(crate) struct Guest {
     pub(crate) heard: Instant,
     packets: u32,
     bytes: usize,
+    /// Packets that verified from there since the selected path was heard.
+    alone: u32,
 }
 
 impl Guest {
@@ -40,6 +46,7 @@ impl Guest {
             heard: now,
             packets: 0,
             bytes: 0,
+            alone: 0,
         }
     }
 
@@ -49,6 +56,17 @@ impl Guest {
         self.heard = now;
         self.packets = (self.packets + 1).min(CREDIT_PACKETS_MAX);
         self.bytes = (self.bytes + len).min(CREDIT_BYTES_MAX);
+        self.alone = self.alone.saturating_add(1);
+    }
+
+    /// The selected path was heard.
+    pub(crate) const fn is_not_alone(&mut self) {
+        self.alone = 0;
+    }
+
+    /// Whether so much came from there since the selected path was heard that the client means it.
+    pub(crate) const fn speaks(&self) -> bool {
+        self.alone >= ALONE_MIN
     }
 
     /// Whether a packet of `len` bytes may go there; it is paid for.
@@ -67,27 +85,45 @@ impl Guest {
     }
 }
 
-/// How many offered packets the media engines try: forged ones that name a known SSRC cost a decryption each.
+/// How many packets the media engines try of which only the stream says whose they may be: forged ones that name a known SSRC cost a
+/// decryption each.
 #[derive(Debug)]
 pub(crate) struct Tries {
+    rate: TryRate,
     /// When the present rate would be used up.
     ahead: Option<Instant>,
 }
 
 /// Tries a second, and at once.
-const TRIES_PER_S: u32 = 2_000;
-const TRIES_BURST: u32 = 500;
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TryRate {
+    per_s: u32,
+    burst: u32,
+}
+
+impl TryRate {
+    /// Of one session: whoever forges packets of one caller's stream leaves the other callers theirs.
+    pub(crate) const SESSION: Self = Self {
+        per_s: 50,
+        burst: 25,
+    };
+    /// Of all.
+    pub(crate) const ALL: Self = Self {
+        per_s: 2_000,
+        burst: 500,
+    };
+}
 
 impl Tries {
-    pub(crate) const fn new() -> Self {
-        Self { ahead: None }
+    pub(crate) const fn new(rate: TryRate) -> Self {
+        Self { rate, ahead: None }
     }
 
     /// Whether there is a try left.
     pub(crate) fn take(&mut self, now: Instant) -> bool {
-        let interval = Duration::from_secs(1) / TRIES_PER_S;
+        let interval = Duration::from_secs(1) / self.rate.per_s;
         let next = self.ahead.map_or(now, |ahead| ahead.max(now)) + interval;
-        let fits = next - now <= interval * TRIES_BURST;
+        let fits = next - now <= interval * self.rate.burst;
         if fits {
             self.ahead = Some(next);
         }
@@ -143,12 +179,16 @@ mod tests {
 
     #[test]
     fn tries_are_bounded() {
-        let now = start();
-        let mut tries = Tries::new();
-        let count = |tries: &mut Tries, now| (0..10_000).filter(|_| tries.take(now)).count();
-        assert_eq!(count(&mut tries, now), 500);
-        assert_eq!(count(&mut tries, now), 0);
-        assert_eq!(count(&mut tries, now + Duration::from_millis(100)), 200);
-        assert_eq!(count(&mut tries, now + Duration::from_secs(9)), 500);
+        let start = start();
+        for (rate, expected) in [
+            (TryRate::ALL, [500, 0, 200, 500]),
+            (TryRate::SESSION, [25, 0, 5, 25]),
+        ] {
+            let mut tries = Tries::new(rate);
+            let moments = [0, 0, 100, 9_000].map(Duration::from_millis);
+            let taken =
+                moments.map(|since| (0..10_000).filter(|_| tries.take(start + since)).count());
+            assert_eq!(taken, expected, "{rate:?}");
+        }
     }
 }

@@ -12,7 +12,7 @@
 //!
 //! The client controls: it nominates, and it sends media where it means to. A check without nomination may be one that only
 //! probes another PoP, so it moves nothing that works. Silence covers clients that do not nominate again after their NAT
-//! gave them another address; where their media came from already, a short one does (GUEST_MOVES_AFTER).
+//! gave them another address; where their media came from already, a short one does (GUEST_MOVES_AFTER) that ten packets fill.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use wire::ClientAddr;
 
 use crate::credentials::LocalCredentials;
-use crate::guest::Guest;
+use crate::guest::{Guest, Tries, TryRate};
 use crate::streams::STREAMS_MAX;
 use crate::verdict::ReturnPath;
 
@@ -33,8 +33,11 @@ pub(crate) const MEDIA_MOVES_AFTER: Duration = Duration::from_secs(1);
 /// A check without nomination moves a session, or a way back, that was silent so long: two checks of a usual client.
 pub(crate) const CHECK_MOVES_AFTER: Duration = Duration::from_secs(5);
 
-/// A check without nomination from where media comes moves a session whose selected path was silent so long: ten packets of 20 ms.
+/// A check without nomination from where media comes moves a session whose selected path was silent so long, if ten packets came
+/// from there meanwhile. A client that says nothing most of the time is silent too, so time alone says little.
 pub(crate) const GUEST_MOVES_AFTER: Duration = Duration::from_millis(200);
+/// A stream that found no place among others of its SSRC seeks one again after so long.
+const STREAM_RETRY: Duration = Duration::from_secs(1);
 
 /// Transactions remembered against replay: several minutes of a usual client's checks.
 const TRANSACTIONS_MAX: usize = 64;
@@ -100,17 +103,21 @@ pub(crate) struct Session {
     transactions: VecDeque<([u8; 12], ClientAddr)>,
     /// An address that media came from, and that may not have it all.
     pub(crate) guest: Option<Guest>,
-    /// SSRCs of media that verified, the latest last.
+    /// SSRCs of media that verified and by which the session is found, the latest last.
     streams: Vec<u32>,
+    /// When a stream that found no place may seek one again.
+    stream_retry_at: Option<Instant>,
+    /// Packets that are tried here because of their stream alone.
+    pub(crate) tries: Tries,
 }
 
 /// What an authentic packet of media changed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Heard {
-    /// Its address became a guest.
-    pub(crate) arrived: bool,
+    /// Its address is the guest.
+    pub(crate) guest: bool,
     /// The guest it displaced.
-    pub(crate) displaced: Option<(ClientAddr, ReturnPath)>,
+    pub(crate) displaced: Option<ClientAddr>,
 }
 
 /// What a check changed.
@@ -136,6 +143,8 @@ impl Session {
             transactions: VecDeque::new(),
             guest: None,
             streams: Vec::new(),
+            stream_retry_at: None,
+            tries: Tries::new(TryRate::SESSION),
         }
     }
 
@@ -175,13 +184,16 @@ impl Session {
         self.heard = Some(now);
         let forgotten = self.learn(client, via, nominated, now);
         let connected = nominated && self.selected.is_none();
-        let speaks = self.guest.is_some_and(|guest| guest.client == client);
+        let speaks = self
+            .guest
+            .is_some_and(|guest| guest.client == client && guest.speaks());
         if nominated
             || self.selected_is_silent(CHECK_MOVES_AFTER, now)
             || (speaks && self.selected_is_silent(GUEST_MOVES_AFTER, now))
         {
             self.selected = Some(client);
         }
+        self.selected_heard(client);
         Checked {
             connected,
             forgotten,
@@ -251,6 +263,7 @@ impl Session {
             if silent {
                 self.selected = Some(client);
             }
+            self.selected_heard(client);
             // A guest that has proved itself gets copies until it is selected.
             if let Some(guest) = self.guest.as_mut().filter(|guest| guest.client == client) {
                 guest.hear(via, len, now);
@@ -263,8 +276,17 @@ impl Session {
         guest.hear(via, len, now);
         self.guest = Some(guest);
         Heard {
-            arrived: known.is_none(),
-            displaced: displaced.map(|guest| (guest.client, guest.via)),
+            guest: true,
+            displaced: displaced.map(|guest| guest.client),
+        }
+    }
+
+    /// Something authentic came from `client`: if that is the selected path, the guest does not speak alone.
+    fn selected_heard(&mut self, client: ClientAddr) {
+        if self.selected == Some(client)
+            && let Some(guest) = &mut self.guest
+        {
+            guest.is_not_alone();
         }
     }
 
@@ -276,14 +298,21 @@ impl Session {
         fits.then_some((guest.client, guest.via))
     }
 
-    /// A packet of the stream `ssrc` verified. Whether it was not known, and the stream that gives way to it.
-    pub(crate) fn learn_stream(&mut self, ssrc: u32) -> (bool, Option<u32>) {
-        if self.streams.contains(&ssrc) {
-            return (false, None);
-        }
+    /// A packet of the stream `ssrc` verified. Whether the session should be found by it, and is not yet.
+    pub(crate) fn wants_stream(&self, ssrc: u32, now: Instant) -> bool {
+        !self.streams.contains(&ssrc) && self.stream_retry_at.is_none_or(|at| now >= at)
+    }
+
+    /// The session is found by `ssrc` from here on. The stream that gives way to it.
+    pub(crate) fn keep_stream(&mut self, ssrc: u32) -> Option<u32> {
         let oldest = (self.streams.len() >= STREAMS_MAX).then(|| self.streams.remove(0));
         self.streams.push(ssrc);
-        (true, oldest)
+        oldest
+    }
+
+    /// Others have all places of a stream.
+    pub(crate) fn miss_stream(&mut self, now: Instant) {
+        self.stream_retry_at = Some(now + STREAM_RETRY);
     }
 
     pub(crate) fn streams(&self) -> &[u32] {

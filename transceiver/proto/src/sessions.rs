@@ -13,7 +13,7 @@ use wire::{ClientAddr, Owner};
 
 use crate::addresses::Addresses;
 use crate::credentials::{LocalCredentials, Password, RANDOM_LEN};
-use crate::guest::Tries;
+use crate::guest::{Tries, TryRate};
 use crate::session::{
     CHECK_MOVES_AFTER, FORMER_TTL, PATHS_MAX, PathSnapshot, Session, SessionPhase,
 };
@@ -155,7 +155,7 @@ impl Sessions {
                 config.hash_seed.rotate_left(16),
             )),
             streams: Streams::new(config.hash_seed.rotate_left(48)),
-            tries: Tries::new(),
+            tries: Tries::new(TryRate::ALL),
             sessions: 0,
             pending: 0,
             reap_at: None,

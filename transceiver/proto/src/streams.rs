@@ -1,7 +1,7 @@
 //! Which sessions a media stream may be of, by the SSRC that SRTP leaves in the clear.
 //!
 //! A stream is known once a packet of it has verified. Clients choose SSRCs, so two sessions may have one in common: each of
-//! a few gets its try, and one more finds no place. What is found is a guess that the media engine confirms.
+//! a few gets its try, and one more finds no place until another leaves. What is found is a guess that the media engine confirms.
 
 use hashbrown::HashMap;
 use wire::stun::PacketKind;
@@ -26,12 +26,15 @@ impl Streams {
         )))
     }
 
-    /// The caller knows that `slot` has no entry at `ssrc`.
-    pub(crate) fn add(&mut self, ssrc: u32, slot: Slot) {
+    /// The caller knows that `slot` has no entry at `ssrc`. Whether it found a place.
+    pub(crate) fn add(&mut self, ssrc: u32, slot: Slot) -> bool {
         let claimants = self.0.entry(ssrc).or_default();
-        if let Some(place) = claimants.iter_mut().find(|place| place.is_none()) {
+        let place = claimants.iter_mut().find(|place| place.is_none());
+        let placed = place.is_some();
+        if let Some(place) = place {
             *place = Some(slot);
         }
+        placed
     }
 
     pub(crate) fn remove(&mut self, ssrc: u32, slot: Slot) {
@@ -76,7 +79,7 @@ mod tests {
         let mut streams = Streams::new(1);
         assert_eq!(streams.find(7), [None; 3]);
         for slot in 0..5 {
-            streams.add(7, Slot(slot));
+            assert_eq!(streams.add(7, Slot(slot)), slot < 3, "three have a place");
         }
         assert_eq!(
             streams.find(7),
@@ -86,7 +89,7 @@ mod tests {
         streams.remove(7, Slot(4));
         streams.remove(8, Slot(0));
         assert_eq!(streams.find(7), [Some(Slot(0)), None, Some(Slot(2))]);
-        streams.add(7, Slot(4));
+        assert!(streams.add(7, Slot(4)));
         assert_eq!(
             streams.find(7),
             [Some(Slot(0)), Some(Slot(4)), Some(Slot(2))]

@@ -27,15 +27,16 @@ pub enum Verdict {
         connected: bool,
     },
     /// Hand the packet to the media engine of the session, and of a second one that claims the same address. The engine that
-    /// accepts it says so with [`crate::Sessions::handle_authenticated`].
+    /// accepts it says so with [`crate::Sessions::handle_authenticated`]; when neither does, ask
+    /// [`crate::Sessions::handle_refused`].
     Media {
         /// The session.
         slot: Slot,
-        /// Another session bound to the same client address.
+        /// Another session bound to the same client address, or one whose media comes from there.
         also: Option<Slot>,
     },
-    /// Its address is bound to no session, but its stream may be one of these: the first whose media engine accepts it has it, and says so
-    /// with [`crate::Sessions::handle_authenticated`].
+    /// Its address is bound to no session, but its stream may be one of these: the first whose media engine authenticates it has it, and
+    /// says so with [`crate::Sessions::handle_authenticated`].
     Try {
         /// Sessions that have sent a stream of this SSRC.
         slots: Claimants,
@@ -61,11 +62,11 @@ wire::drop_reasons! {
     WrongPeerUfrag = "wrong_peer_ufrag",
     /// A Binding request with missing or wrong MESSAGE-INTEGRITY.
     BadIntegrity = "bad_integrity",
-    /// Not a Binding request, from an address bound to no session.
+    /// Not a Binding request, from an address bound to no session, and not offered.
     UnboundAddress = "unbound_address",
-    /// From an address bound to no session, and of no stream that we know.
+    /// Offered, and of no stream that we know.
     OfferUnknown = "offer_unknown",
-    /// More such packets of known streams than are tried.
+    /// From an address bound to no session, of a known stream, and more of them than are tried.
     OfferRate = "offer_rate",
     /// Such a packet that no media engine accepted: forged or replayed.
     OfferRefused = "offer_refused",

@@ -20,10 +20,17 @@ use crate::verdict::{Downlink, DropReason, Uplink};
 const SRTP_LEN_MIN: usize = 22;
 
 impl Flows {
-    /// Packets of unknown clients are offered to owners that the workers of this PoP know in common.
+    /// Packets of unknown clients are offered to owners that the `workers` of this PoP know in common. What one source prefix may
+    /// have of them is divided by the workers.
     #[must_use]
-    pub fn with_neighbours(mut self, neighbours: Arc<Neighbours>, seed: u64, now: Instant) -> Self {
-        self.offers = Some(Offers::new(neighbours, seed, now));
+    pub fn with_neighbours(
+        mut self,
+        neighbours: Arc<Neighbours>,
+        workers: u8,
+        seed: u64,
+        now: Instant,
+    ) -> Self {
+        self.offers = Some(Offers::new(neighbours, workers, seed, now));
         self
     }
 

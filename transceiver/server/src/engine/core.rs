@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use runtime::clock;
 use topology::{Region, Topology, Transceiver};
 use transceiver_proto::{
-    Command, Config as SessionsConfig, DropReason, Drops, EndReason, Limits, ReturnPath, Sessions,
-    Slot, Verdict,
+    Claimants, Command, Config as SessionsConfig, DropReason, Drops, EndReason, Limits, ReturnPath,
+    Sessions, Slot, Verdict,
 };
 use wire::hint::{KeyRing, Minute};
 use wire::reassembly::{Reassembled, Reassembler};
@@ -263,12 +263,7 @@ impl Core {
                 }
             }
             Verdict::Media { slot, also } => self.handle_media(slot, also, from, packet, now),
-            Verdict::Try { slots } => {
-                let mut slots = slots.into_iter().flatten();
-                if !slots.any(|slot| self.hand(slot, from, packet, now).is_ok()) {
-                    self.drops.count(DropReason::OfferRefused);
-                }
-            }
+            Verdict::Try { slots } => self.try_media(slots, from, packet, now),
             Verdict::Drop(reason) => self.drops.count(reason),
         }
     }
@@ -284,12 +279,32 @@ impl Core {
         let mut refused = Some(DropReason::MediaRefused);
         for slot in [Some(slot), also].into_iter().flatten() {
             match self.hand(slot, from, packet, now) {
-                Ok(()) => refused = None,
+                Ok(_) => refused = None,
                 Err(refusal) => refused = refused.map(|_| refusal),
             }
         }
-        if let Some(reason) = refused {
-            self.drops.count(reason);
+        let Some(reason) = refused else {
+            return;
+        };
+        let tried = [Some(slot), also];
+        let Arrival {
+            client, offered, ..
+        } = from;
+        match self
+            .sessions
+            .handle_refused(client, packet, offered, tried, now)
+        {
+            Ok(slots) => self.try_media(slots, from, packet, now),
+            Err(DropReason::MediaRefused) => self.drops.count(reason),
+            Err(rate) => self.drops.count(rate),
+        }
+    }
+
+    /// The first session that authenticates a packet has it. One that merely does not refuse it proves nothing.
+    fn try_media(&mut self, slots: Claimants, from: Arrival, packet: &[u8], now: Instant) {
+        let mut slots = slots.into_iter().flatten();
+        if !slots.any(|slot| self.hand(slot, from, packet, now) == Ok(Taken::Authenticated)) {
+            self.drops.count(DropReason::OfferRefused);
         }
     }
 
@@ -300,7 +315,7 @@ impl Core {
         from: Arrival,
         packet: &[u8],
         now: Instant,
-    ) -> Result<(), DropReason> {
+    ) -> Result<Taken, DropReason> {
         let live = self.live_mut(slot).ok_or(DropReason::MediaRefused)?;
         let outcome = live.handle_packet(packet, now);
         if outcome.up {
@@ -317,7 +332,7 @@ impl Core {
         }
         match outcome.taken {
             Taken::Refused => Err(outcome.refusal),
-            Taken::Authenticated | Taken::Processed => Ok(()),
+            taken @ (Taken::Authenticated | Taken::Processed) => Ok(taken),
         }
     }
 
@@ -330,8 +345,6 @@ impl Core {
             self.egress
                 .push_taken(from.via, from.client, &mut self.drops);
         }
-        // The address may have displaced another.
-        self.run_commands();
     }
 
     /// After every change to a connection: sends what it has and arms its timer.

@@ -2,6 +2,7 @@
 
 mod drops;
 mod mutants;
+mod roam;
 mod voices;
 mod world;
 
@@ -98,9 +99,10 @@ fn a_nominating_check_from_another_address_moves_the_call() {
     let client = world.connect(address(1, 4000));
     assert_eq!(world.talk(client, 5), 5);
     world.nodes[client].nat = address(1, 4001);
-    assert_eq!(world.talk(client, 3), 0, "an unbound address is nobody's");
-    assert_eq!(world.core.drops.get(DropReason::UnboundAddress), 3);
+    assert_eq!(world.talk(client, 3), 3, "known by its stream");
+    assert_eq!(world.core.sessions.load().guests, 1, "copies");
     world.nominate(client, address(1, 4001));
+    assert_eq!(world.core.sessions.load().guests, 0);
     assert_eq!(world.talk(client, 5), 5);
 }
 

@@ -1,6 +1,6 @@
 //! A region in memory: one engine, two core relays, two PoPs, clients behind NATs, and an invented clock.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -29,6 +29,9 @@ pub(super) const INGRESS: [SocketAddr; 2] = [
     SocketAddr::new(IpAddr::V4(Ipv4Addr::new(198, 51, 100, 2)), 3478),
 ];
 
+/// So long a PoP remembers that a session is over, and passes only checks.
+const ENDED: Duration = Duration::from_secs(5);
+
 pub(super) struct World {
     pub(super) core: Core,
     pub(super) now: Instant,
@@ -43,6 +46,8 @@ pub(super) struct World {
     pub(super) ends: Vec<(SocketAddr, RecordHeader, usize)>,
     /// Addresses that the PoPs know, when they offer what comes from others.
     pub(super) known: Option<HashSet<SocketAddr>>,
+    /// Addresses whose sessions the engine said are over, and until when nothing but checks passes from there.
+    ended: HashMap<SocketAddr, Instant>,
     /// Addresses of which the engine said that they are its own.
     pub(super) taken: Vec<SocketAddr>,
     /// What clients send, when somebody listens.
@@ -111,6 +116,7 @@ impl World {
             sent: Vec::new(),
             ends: Vec::new(),
             known: None,
+            ended: HashMap::new(),
             taken: Vec::new(),
             tap: None,
             datagram_len_max: topology.network.link.datagram_len_max(),
@@ -262,6 +268,10 @@ impl World {
         let Some(pop) = INGRESS.iter().position(|ingress| *ingress == to) else {
             return;
         };
+        let ended = self.ended.get(&from).is_some_and(|until| self.now < *until);
+        if ended && PacketKind::of(packet) != PacketKind::Stun {
+            return;
+        }
         let header = RecordHeader {
             offered: self.offers(from, packet),
             ..self.header(from, u16::try_from(pop + 1).unwrap())
@@ -280,7 +290,7 @@ impl World {
         }
     }
 
-    /// What is no check passes as an offer until the engine has said something to that address.
+    /// What is no check passes as an offer, with a PoP that knows its clients, until the engine has said something to that address.
     fn offers(&self, from: SocketAddr, packet: &[u8]) -> bool {
         let unknown = self
             .known
@@ -323,9 +333,18 @@ impl World {
                     if let Some(known) = &mut self.known {
                         known.remove(&client);
                     }
+                    self.ended.insert(client, self.now + ENDED);
                     continue;
                 }
-                if let Some(known) = &mut self.known {
+                if PacketKind::of(record.payload) == PacketKind::Stun {
+                    self.ended.remove(&client);
+                }
+                if let Some(known) = &mut self.known
+                    && self
+                        .ended
+                        .get(&client)
+                        .is_none_or(|until| self.now >= *until)
+                {
                     known.insert(client);
                 }
                 if record.is_taken() {
