@@ -173,12 +173,16 @@ impl<'a> Progress<'a> {
     }
 }
 
-/// A rung that upstream ignored is no failure: the next was taken. Packets that are lost, or still come at the end, are.
+/// A rung that upstream ignored is no failure: the next was taken. Flows that are not stored, packets that are lost, or still come at the end, are.
 fn verdict(steps: &[Value], lost: u64, unstored: u64) -> End {
     let last_is_good = steps
         .last()
         .is_some_and(|step| step.get("good") == Some(&Value::Bool(true)));
-    if lost > 0 || unstored > 0 {
+    let flushed = steps
+        .iter()
+        .filter(|step| text(step, "step") == "flush")
+        .all(|step| step.get("good") == Some(&Value::Bool(true)));
+    if lost > 0 || unstored > 0 || !flushed {
         return Err("it has drained, but not without a trace".to_owned());
     }
     if !last_is_good {
@@ -237,10 +241,15 @@ mod tests {
     fn loss_late_packets_and_an_order_taken_back_are_failures() {
         let silent = [step("linger", "silent", true)];
         let arrives = [step("linger", "still_arrives", false)];
+        let unstored = [
+            step("flush", "not_stored", false),
+            step("linger", "silent", true),
+        ];
         for (view, fails) in [
             (view("done", &silent, 0), false),
             (view("done", &silent, 1), true),
             (view("done", &arrives, 0), true),
+            (view("done", &unstored, 0), true),
             (json!({ "ordered": false, "step": "serving" }), true),
         ] {
             let (_, end) = Progress::new(Verb::Drain, "lon").take(&view);

@@ -171,7 +171,10 @@ pub enum Flush {
     /// There is no flow cache.
     NoCache,
     /// They are being written.
-    Running,
+    Running {
+        /// Those that are known to be left.
+        left: u64,
+    },
     /// All that could be were; so many were not.
     Over {
         /// Flows that are not in it.
@@ -354,10 +357,13 @@ impl Drain {
     }
 
     fn pass(&mut self, effect: Effect, now: Instant) {
-        if self.step == Step::Flush
-            && let Flush::Over { unstored } = self.sight.flush
-        {
-            self.unstored = unstored;
+        if self.step == Step::Flush {
+            self.unstored = match self.sight.flush {
+                Flush::NoCache => 0,
+                Flush::Over { unstored } => unstored,
+                // Whatever has not been counted: not all are stored.
+                Flush::Running { left } => left.max(1),
+            };
         }
         if self.passed.len() < Step::ALL.len() {
             self.passed.push(Passed {
@@ -387,7 +393,7 @@ impl Drain {
                 Flush::NoCache => Some(Effect::NoFlowCache),
                 Flush::Over { unstored: 0 } => Some(Effect::Stored),
                 Flush::Over { unstored: _ } => Some(Effect::NotStored),
-                Flush::Running => (took >= FLUSH_MAX).then_some(Effect::NotStored),
+                Flush::Running { left: _ } => (took >= FLUSH_MAX).then_some(Effect::NotStored),
             },
             Step::Shift => self.shifted(took, now),
             Step::Withdraw => self.withdrawn(took, now),

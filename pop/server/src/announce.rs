@@ -25,7 +25,6 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use pop_proto::announce::permits::Permits;
 use pop_proto::announce::{Announce, AnnounceConfig, Announcer, Stalls};
 use pop_proto::drain::{Drain, DrainConfig, Flush, Sight, Step};
 use runtime::clock;
@@ -33,7 +32,7 @@ use runtime::log_limit::LogLimit;
 use runtime::node::{NodeContext, Refused, Shutdown, State};
 use runtime::poll::{Poller, Waker};
 use runtime::thread::spawn_worker;
-use topology::{Anycast, Pop, Topology};
+use topology::{Anycast, Pop};
 
 use crate::flow_cache::{FlowCache, State as CacheState, Status as CacheStatus, StoresSeen};
 use crate::ingress::Addresses;
@@ -95,6 +94,8 @@ struct Cache {
     status: Arc<CacheStatus>,
     stores: StoresSeen,
     failed_before: u64,
+    /// Stores that had been said when every worker had flushed: later ones are of traffic that goes on.
+    noted: Option<u64>,
 }
 
 impl Announcing {
@@ -113,7 +114,7 @@ impl Announcing {
         let now = clock::now();
         let anycast = config.topology.anycast_of(pop);
         let plane = anycast
-            .map(|anycast| Plane::new(context, (&config.topology, pop, anycast), addresses, now))
+            .map(|anycast| Plane::new(context, (pop, anycast), addresses, now))
             .transpose()?;
         let waker = Waker::new().context("waker")?;
         context.shutdown.register(&waker);
@@ -146,6 +147,7 @@ impl Announcing {
                 status: cache.status(),
                 stores: cache.stores(),
                 failed_before: 0,
+                noted: None,
             }),
             anycast: plane,
         };
@@ -172,7 +174,7 @@ impl Announcing {
 impl Plane {
     fn new(
         context: &NodeContext,
-        (topology, pop, anycast): (&Topology, &Pop, &Anycast),
+        (pop, anycast): (&Pop, &Anycast),
         addresses: &Addresses,
         now: Instant,
     ) -> anyhow::Result<Self> {
@@ -182,16 +184,12 @@ impl Plane {
             min_announced: anycast.min_announced.into(),
             cover: !anycast.cover.is_empty(),
         };
-        let announcing = |pop: &&Pop| topology.anycast_of(pop).is_some();
-        let pops = topology.pops.iter().filter(announcing).count();
-        let pops = u32::try_from(pops).unwrap_or(u32::MAX);
-        let permits = Permits::new(pops, config.min_announced, pop.id.into());
         let signpost = Signpost::raise(anycast).map_err(not_raised)?;
         let stalled_after = Duration::from_millis(anycast.stalled_after_ms.into());
         Ok(Self {
             announcer: Announcer::new(config, now),
             stalls: Stalls::new(stalled_after, 2 * LOOK, now),
-            office: Office::open(context, pop, permits)?,
+            office: Office::open(context, pop)?,
             signpost,
             addresses: addresses.clone(),
             vip_missing: false,
@@ -322,7 +320,8 @@ impl Thread {
 
     fn look(&mut self, now: Instant) {
         self.follow_orders(now);
-        self.drain.handle_sight(self.sight(), now);
+        let sight = self.sight();
+        self.drain.handle_sight(sight, now);
         if let Some(plane) = &mut self.anycast {
             plane.look(&self.board, self.cache.as_ref(), &self.drain, now);
         }
@@ -357,7 +356,8 @@ impl Thread {
         if was == Step::Serving && self.drain.step() == Step::Flush {
             self.board.vitals.order_flush();
             if let Some(cache) = &mut self.cache {
-                cache.failed_before = cache.stores.settled().1;
+                cache.failed_before = cache.stores.ended().1;
+                cache.noted = None;
             }
         }
         self.orders
@@ -368,14 +368,15 @@ impl Thread {
             .hold(self.anycast.is_some() && self.drain.step() != Step::Done);
     }
 
-    fn sight(&self) -> Sight {
+    fn sight(&mut self) -> Sight {
+        let flush = self.flush();
         let figures = self.board.vitals.figures();
         let announce = self
             .anycast
             .as_ref()
             .map_or(Announce::Withdrawn, |plane| plane.signpost.shown());
         Sight {
-            flush: self.flush(),
+            flush,
             announce,
             vip_packets: figures.vip_packets,
             lost: figures.lost,
@@ -383,18 +384,22 @@ impl Thread {
         }
     }
 
-    fn flush(&self) -> Flush {
-        let Some(cache) = &self.cache else {
+    fn flush(&mut self) -> Flush {
+        let Some(cache) = &mut self.cache else {
             return Flush::NoCache;
         };
         let Some(unstored) = self.board.vitals.flush_over() else {
-            return Flush::Running;
+            return Flush::Running { left: 0 };
         };
-        match cache.stores.settled() {
-            (true, failed) => Flush::Over {
+        let noted = *cache.noted.get_or_insert_with(|| cache.stores.said());
+        let (ended, failed) = cache.stores.ended();
+        match noted.saturating_sub(ended) {
+            0 => Flush::Over {
                 unstored: unstored + failed.saturating_sub(cache.failed_before),
             },
-            (false, _) => Flush::Running,
+            left => Flush::Running {
+                left: left + unstored,
+            },
         }
     }
 

@@ -113,9 +113,14 @@ impl FlowCache {
 pub(crate) struct StoresSeen(Arc<Queues>);
 
 impl StoresSeen {
-    /// Whether each that was said has come to an end, and how many failed so far.
-    pub(crate) fn settled(&self) -> (bool, u64) {
-        self.0.stores.settled()
+    /// Stores that workers have said.
+    pub(crate) fn said(&self) -> u64 {
+        self.0.stores.said()
+    }
+
+    /// Of them, those that have come to an end, and how many of these failed.
+    pub(crate) fn ended(&self) -> (u64, u64) {
+        self.0.stores.ended()
     }
 }
 

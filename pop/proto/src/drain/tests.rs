@@ -67,7 +67,7 @@ impl Pop {
 fn every_step_waits_for_its_effect() {
     let mut pop = Pop::new(CONFIG);
     assert_eq!(pop.drain.step(), Step::Serving);
-    pop.sight.flush = Flush::Running;
+    pop.sight.flush = Flush::Running { left: 0 };
     pop.drain.handle_drain(pop.now);
     assert_eq!(pop.drain.traffic_pps(pop.now), (200, 200));
     pop.run(Duration::from_secs(1));
@@ -144,7 +144,7 @@ fn what_has_no_effect_is_told_and_the_next_rung_is_taken() {
 #[test]
 fn a_flow_cache_that_does_not_answer_holds_up_nothing_for_long() {
     let mut pop = Pop::new(CONFIG);
-    pop.sight.flush = Flush::Running;
+    pop.sight.flush = Flush::Running { left: 0 };
     pop.drain.handle_drain(pop.now);
     pop.run(FLUSH_MAX);
     assert_eq!(pop.effects(), [(Step::Flush, Effect::NotStored)]);
@@ -156,7 +156,7 @@ fn it_is_idempotent_and_can_be_undone_at_any_step() {
         let mut pop = Pop::new(CONFIG);
         pop.sight.flush = Flush::Over { unstored: 0 };
         if after_s == 0 {
-            pop.sight.flush = Flush::Running;
+            pop.sight.flush = Flush::Running { left: 0 };
         }
         pop.drain.handle_drain(pop.now);
         pop.run(LOOK + Duration::from_secs(after_s));
@@ -230,4 +230,16 @@ fn names_are_distinct_and_every_effect_is_reached() {
     names.sort_unstable();
     names.dedup();
     assert_eq!(names.len(), Effect::ALL.len() + Step::ALL.len());
+}
+
+#[test]
+fn a_flush_that_does_not_end_has_not_stored_everything() {
+    for (left, unstored) in [(0, 1), (40, 40)] {
+        let mut pop = Pop::new(CONFIG);
+        pop.sight.flush = Flush::Running { left };
+        pop.drain.handle_drain(pop.now);
+        pop.run(FLUSH_MAX + LOOK);
+        assert_eq!(pop.effects(), [(Step::Flush, Effect::NotStored)]);
+        assert_eq!(pop.drain.unstored(), unstored);
+    }
 }

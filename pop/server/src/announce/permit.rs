@@ -5,13 +5,15 @@
 //! firsthop:announce:NETWORK:POP   up | draining | ready | withdrawn   SET PX, every second
 //! ```
 //!
+//! Whoever wants a permit looks at both: a PoP that tells nothing, or tells that it does not announce, is away with or without a slot.
+//!
 //! What is not here: which slot is wanted and how long one counts (`pop_proto::announce::permits`).
 
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use pop_proto::announce::permits::{Ask, Holder, PERMIT_TTL, Permits};
+use pop_proto::announce::permits::{Ask, Holder, Look, PERMIT_TTL, Permits};
 use pop_proto::announce::{Announce, Peers, Permit};
 use runtime::node::{Config, NodeContext};
 use runtime::redis_client::{
@@ -21,7 +23,7 @@ use runtime::{clock, random};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
-use topology::Pop;
+use topology::{Pop, Topology};
 
 /// What every key of a permit begins with; an ACL names it.
 const PERMIT_PREFIX: &str = "firsthop:permit:";
@@ -35,15 +37,14 @@ const TELL_TTL: Duration = Duration::from_secs(4);
 const BACKOFF_LONGEST: Duration = Duration::from_secs(2);
 /// Questions in a row that lead to a permit.
 const ASKS_MAX: usize = 4;
-/// Other PoPs that are looked at.
-const PEERS_MAX: usize = 64;
+/// Other PoPs that are looked at; more are believed to announce.
+const PEERS_MAX: usize = 1024;
 /// Bytes of a value that are read: a name or a state.
 const VALUE_BYTES_MAX: u32 = 255;
 
 /// The announce thread's side. The task ends with it.
 pub(super) struct Office {
     counter: Arc<Counter>,
-    slots: u32,
     task: JoinHandle<()>,
 }
 
@@ -51,6 +52,7 @@ pub(super) struct Office {
 struct Counter {
     wanted: AtomicBool,
     telling: AtomicU8,
+    slots: AtomicU32,
     said: Mutex<Answer>,
     bell: Notify,
 }
@@ -64,16 +66,20 @@ pub(super) struct Answer {
 
 /// What a PoP tells the others.
 const TELLINGS: [&str; 4] = ["withdrawn", "ready", "draining", "up"];
+/// Those of PoPs that clients reach.
+const ANNOUNCED: [&str; 2] = ["up", "draining"];
 
 impl Office {
-    pub(super) fn open(context: &NodeContext, pop: &Pop, permits: Permits) -> anyhow::Result<Self> {
+    pub(super) fn open(context: &NodeContext, pop: &Pop) -> anyhow::Result<Self> {
+        let (pops, min_announced) = counts(&context.config.load().topology);
+        let permits = Permits::new(pops, min_announced, pop.id.into());
         let counter = Arc::new(Counter {
             wanted: AtomicBool::new(true),
             telling: AtomicU8::new(0),
+            slots: AtomicU32::new(permits.slots()),
             said: Mutex::default(),
             bell: Notify::new(),
         });
-        let slots = permits.slots();
         let task = Task {
             context: context.clone(),
             pop: pop.name.clone(),
@@ -83,11 +89,7 @@ impl Office {
             logged: None,
         };
         let task = context.control.spawn(task.run());
-        Ok(Self {
-            counter,
-            slots,
-            task,
-        })
+        Ok(Self { counter, task })
     }
 
     /// What is known, unless it is being written at this moment.
@@ -108,8 +110,8 @@ impl Office {
         }
     }
 
-    pub(super) const fn slots(&self) -> u32 {
-        self.slots
+    pub(super) fn slots(&self) -> u32 {
+        self.counter.slots.load(Ordering::Relaxed)
     }
 }
 
@@ -133,6 +135,10 @@ impl Task {
     async fn run(mut self) {
         loop {
             let config = self.context.config.load();
+            let (pops, min_announced) = counts(&config.topology);
+            self.permits.set_pops(pops, min_announced);
+            let slots = self.permits.slots();
+            self.counter.slots.store(slots, Ordering::Relaxed);
             let Some(store) = &config.topology.network.state else {
                 tokio::time::sleep(INTERVAL).await;
                 continue;
@@ -173,7 +179,7 @@ impl Task {
         let network = &config.topology.network.name;
         let telling = usize::from(self.counter.telling.load(Ordering::Relaxed));
         let telling = TELLINGS.get(telling).copied().unwrap_or_default();
-        let own = format!("{ANNOUNCE_PREFIX}{network}:{}", self.pop);
+        let own = announce_key(network, &self.pop);
         let mut tell = cmd("SET");
         tell.arg(own).arg(telling).arg("PX").arg(ms(TELL_TTL));
         run(connection, &[tell]).await?;
@@ -182,7 +188,7 @@ impl Task {
             let Some(ask) = self.permits.next(wanted, clock::now()) else {
                 break;
             };
-            if !self.ask(connection, network, ask).await? {
+            if !self.ask(connection, &config.topology, ask).await? {
                 break;
             }
         }
@@ -195,19 +201,16 @@ impl Task {
     async fn ask(
         &mut self,
         connection: &mut Connection,
-        network: &str,
+        topology: &Topology,
         ask: Ask,
     ) -> Result<bool, Trouble> {
-        let key = |slot: u32| format!("{PERMIT_PREFIX}{network}:{slot}");
+        let key = |slot: u32| permit_key(&topology.network.name, slot);
         let asked = clock::now();
         match ask {
             Ask::Look => {
-                let looks: Vec<Cmd> = (0..self.permits.slots())
-                    .map(|slot| get(key(slot)))
-                    .collect();
-                let said = run(connection, &looks).await?;
-                let holders: Vec<Holder> = said.iter().map(|said| self.holder(said)).collect();
-                Ok(self.permits.handle_look(&holders))
+                let (holders, gone) = self.look(connection, topology).await?;
+                let holders = &holders;
+                Ok(self.permits.handle_look(&Look { holders, gone }))
             }
             Ask::Take(slot) => {
                 let mut take = cmd("SET");
@@ -215,21 +218,17 @@ impl Task {
                 take.arg("NX").arg("PX").arg(ms(PERMIT_TTL));
                 let said = run(connection, &[take]).await?;
                 let given = matches!(said.first(), Some(Ok(Value::Okay)));
-                let holder = if given { Holder::Own } else { Holder::Other };
-                self.permits.handle_holder(slot, holder, asked);
-                Ok(false)
+                Ok(self.permits.handle_taken(slot, given))
             }
             Ask::Confirm(slot) => {
                 // Whoever has it, its time is extended; then it shows whose it is.
                 let mut extend = cmd("PEXPIRE");
                 extend.arg(key(slot)).arg(ms(PERMIT_TTL));
                 run(connection, &[extend]).await?;
-                let said = run(connection, &[get(key(slot))]).await?;
-                let holder = said
-                    .first()
-                    .map_or(Holder::Nobody, |said| self.holder(said));
-                self.permits.handle_holder(slot, holder, asked);
-                Ok(false)
+                let (holders, gone) = self.look(connection, topology).await?;
+                let holders = &holders;
+                let look = Look { holders, gone };
+                Ok(self.permits.handle_confirmed(slot, &look, asked))
             }
             Ask::Release(slot) => {
                 let mut release = cmd("DEL");
@@ -238,6 +237,36 @@ impl Task {
                 Ok(false)
             }
         }
+    }
+
+    /// Who has each of the slots, and how many others do not announce and have none.
+    async fn look(
+        &self,
+        connection: &mut Connection,
+        topology: &Topology,
+    ) -> Result<(Vec<Holder>, u32), Trouble> {
+        let network = &topology.network.name;
+        let slots = usize::try_from(self.permits.slots()).unwrap_or(usize::MAX);
+        let others: Vec<&str> = self.others(topology).collect();
+        let permits = (0..self.permits.slots()).map(|slot| get(permit_key(network, slot)));
+        let tellings = others.iter().map(|name| get(announce_key(network, name)));
+        let looks: Vec<Cmd> = permits.chain(tellings).collect();
+        let said = run(connection, &looks).await?;
+        let (permits, tellings) = said.split_at_checked(slots).ok_or(Trouble::Closed)?;
+        let is_gone = |(name, telling): &(&&str, &Said)| {
+            let holds = permits.iter().any(|permit| is_one_of(permit, &[name]));
+            !holds && !is_one_of(telling, &ANNOUNCED)
+        };
+        let gone = others.iter().zip(tellings).filter(is_gone).count();
+        let holders = permits.iter().map(|said| self.holder(said)).collect();
+        Ok((holders, u32::try_from(gone).unwrap_or(u32::MAX)))
+    }
+
+    /// Names of the other PoPs that announce VIPs.
+    fn others<'a>(&self, topology: &'a Topology) -> impl Iterator<Item = &'a str> + use<'a, '_> {
+        let all = topology.pops.iter();
+        let others = all.filter(|pop| pop.name != self.pop && topology.anycast_of(pop).is_some());
+        others.take(PEERS_MAX).map(|pop| pop.name.as_str())
     }
 
     /// Something that is no name is somebody else's too.
@@ -252,29 +281,25 @@ impl Task {
 
     /// What the others told lately; asked only by whoever is about to come back.
     async fn peers(&self, connection: &mut Connection, config: &Config) -> Result<Peers, Trouble> {
-        let topology = &config.topology;
         if self.counter.telling.load(Ordering::Relaxed) > 1 {
             return Ok(Peers::Unknown);
         }
-        let others = topology
-            .pops
-            .iter()
-            .filter(|pop| pop.name != self.pop && topology.anycast_of(pop).is_some());
+        let topology = &config.topology;
         let network = &topology.network.name;
+        let others = self.others(topology);
         let looks: Vec<Cmd> = others
-            .take(PEERS_MAX)
-            .map(|pop| get(format!("{ANNOUNCE_PREFIX}{network}:{}", pop.name)))
+            .map(|name| get(announce_key(network, name)))
             .collect();
         if looks.is_empty() {
             return Ok(Peers::Unknown);
         }
         let said = run(connection, &looks).await?;
         let count = |names: &[&str]| {
-            let is_one = |said: &&Said| matches!(said, Ok(Value::BulkString(value)) if names.iter().any(|name| name.as_bytes() == value.as_slice()));
-            u32::try_from(said.iter().filter(is_one).count()).unwrap_or(u32::MAX)
+            let count = said.iter().filter(|said| is_one_of(said, names)).count();
+            u32::try_from(count).unwrap_or(u32::MAX)
         };
         Ok(Peers::Known {
-            announced: count(&["up", "draining"]),
+            announced: count(&ANNOUNCED),
             ready: count(&["ready"]),
         })
     }
@@ -321,6 +346,30 @@ async fn run(connection: &mut Connection, commands: &[Cmd]) -> Result<Vec<Said>,
         }
     }
     Ok(said)
+}
+
+/// PoPs of a network that announce, and how many of them are to stay.
+fn counts(topology: &Topology) -> (u32, u32) {
+    let announces = |pop: &&Pop| topology.anycast_of(pop).is_some();
+    let pops = topology.pops.iter().filter(announces).count();
+    let anycast = topology.network.anycast.as_ref();
+    let min_announced = anycast.map_or(0, |anycast| anycast.min_announced.into());
+    (u32::try_from(pops).unwrap_or(u32::MAX), min_announced)
+}
+
+fn is_one_of(said: &Said, names: &[&str]) -> bool {
+    let Ok(Value::BulkString(said)) = said else {
+        return false;
+    };
+    names.iter().any(|name| name.as_bytes() == said.as_slice())
+}
+
+fn permit_key(network: &str, slot: u32) -> String {
+    format!("{PERMIT_PREFIX}{network}:{slot}")
+}
+
+fn announce_key(network: &str, pop: &str) -> String {
+    format!("{ANNOUNCE_PREFIX}{network}:{pop}")
 }
 
 fn get(key: String) -> Cmd {

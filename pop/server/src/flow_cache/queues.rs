@@ -72,12 +72,15 @@ pub(crate) struct Stores {
 }
 
 impl Stores {
-    /// Stores said that have come to an end, or not; and of them failed ones.
-    pub(crate) fn settled(&self) -> (bool, u64) {
-        // Said last: one that is said meanwhile only makes it look unsettled.
+    /// Stores that workers have said.
+    pub(crate) fn said(&self) -> u64 {
+        self.said.load(Ordering::Acquire)
+    }
+
+    /// Of them, those that have come to an end, and how many of these failed.
+    pub(crate) fn ended(&self) -> (u64, u64) {
         let failed = self.failed.load(Ordering::Acquire);
-        let ended = self.done.load(Ordering::Acquire) + failed;
-        (ended >= self.said.load(Ordering::Acquire), failed)
+        (self.done.load(Ordering::Acquire) + failed, failed)
     }
 }
 
