@@ -263,6 +263,16 @@ fn validation(world: &World) -> anyhow::Result<()> {
         (format!("_explain.{SIGNALING}"), "TXT", "; unsigned answer"),
         (
             format!("_explain.{SIGNALING}"),
+            "A",
+            "; negative response, unsigned answer",
+        ),
+        (
+            format!("a.b._explain.{SIGNALING}"),
+            "A",
+            "; negative response, unsigned answer",
+        ),
+        (
+            format!("_explain.{SIGNALING}"),
             "DS",
             "; negative response, fully validated",
         ),
