@@ -10,6 +10,8 @@ use super::report::{self, Outcome};
 use super::{Scenario, run};
 use crate::net::programs_dir;
 
+/// Runs that are done again because the machine stood still meanwhile, at most.
+const DISTURBED_MAX: usize = 3;
 /// Runs of a scenario at most.
 const RUNS_MAX: usize = 100;
 
@@ -94,14 +96,17 @@ pub fn repeat(
     ensure!((1..=RUNS_MAX).contains(&runs), "1 to {RUNS_MAX} runs");
     let mut found = Vec::new();
     let mut failed = Vec::new();
-    for _ in 0..runs {
+    let mut disturbed = 0;
+    while found.len() + failed.len() < runs {
         match run(scenario) {
+            Ok(run) if run.is_disturbed() && disturbed < DISTURBED_MAX => disturbed += 1,
             Ok(run) => found.push(run),
             Err(error) => failed.push(format!("could not be run: {error:#}")),
         }
     }
     report::draw(scenario, &found, folder).context("drawing")?;
     let mut outcome = Outcome::new(scenario, &found);
+    outcome.disturbed = disturbed;
     outcome.broken.extend(failed);
     Ok(outcome)
 }

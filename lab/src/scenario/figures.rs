@@ -52,6 +52,8 @@ pub struct Figures {
     pub up: Way,
     /// From it.
     pub down: Way,
+    /// The longest time in which the client itself stood still, in milliseconds: 20 is none. What is longer is the machine's doing.
+    pub standstill_ms: f64,
     /// Median round trip before the first fault, in milliseconds.
     pub rtt_before_ms: f64,
     /// The same in the last second.
@@ -76,6 +78,7 @@ impl Figures {
             sessions_lost: sessions.saturating_sub(lived.len()),
             up: Way::of(&lived, window, |call| &call.up, Call::lost_up),
             down: Way::of(&lived, window, |call| &call.down, Call::lost_down),
+            standstill_ms: standstill_ms(&lived, window),
             rtt_before_ms: median_rtt_ms(&lived, before),
             rtt_after_ms: median_rtt_ms(&lived, |at| last_s.contains(&at)),
             ..Self::default()
@@ -211,6 +214,19 @@ impl Call {
     }
 }
 
+/// The longest time after the first fault in which no call sent a frame that was due: the client did not run.
+fn standstill_ms(calls: &[&Call], window: Window) -> f64 {
+    let longest_us = |call: &&Call| {
+        let pairs = call.sent.iter().zip(call.sent.iter().skip(1));
+        let counts = |at_us: u32| (window.event_us..=window.end_us).contains(&at_us);
+        let after = pairs.filter(|(_, later)| counts(**later));
+        after.map(|(earlier, later)| later - earlier).max()
+    };
+    // One call may be late for reasons of its own; all of them are late together.
+    let least_us = calls.iter().filter_map(longest_us).min();
+    f64::from(least_us.unwrap_or_default()) / 1000.0
+}
+
 /// The longest time between two frames of which the later came after the first fault, up to the end.
 #[must_use]
 pub(super) fn silence_ms(frames: &[Frame], window: Window) -> f64 {
@@ -321,6 +337,18 @@ mod tests {
             let lost = (call.lost_up(window), call.lost_down(window));
             assert_eq!(lost, (expected, expected), "{missing:?}");
         }
+    }
+
+    #[test]
+    fn a_client_that_stood_still_is_found_out() {
+        let mut late = call(0..0);
+        for at_us in &mut late.sent[60..70] {
+            *at_us = 1_400_000;
+        }
+        let one = Figures::of(&[late.clone(), call(0..0)], 2, WINDOW);
+        assert_eq!(one.standstill_ms, 20.0);
+        let all = Figures::of(&[late.clone(), late], 2, WINDOW);
+        assert_eq!(all.standstill_ms, 220.0);
     }
 
     #[test]

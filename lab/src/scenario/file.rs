@@ -67,6 +67,8 @@ pub struct Scenario {
 pub struct Change {
     /// Whether PoPs share their flows.
     pub flow_cache: bool,
+    /// Whether PoPs offer media of unknown clients to transceivers; as the topology says, if absent.
+    pub offer_unknown: Option<bool>,
     /// Interval of BFD; `bfd: false` in every session when 0.
     pub bfd_ms: Option<u32>,
     /// Silence after which a link of the backbone is down; heartbeats are a fifth of it.
@@ -81,6 +83,7 @@ impl Default for Change {
     fn default() -> Self {
         Self {
             flow_cache: true,
+            offer_unknown: None,
             bfd_ms: None,
             link_down_after_ms: None,
             link_mtu_bytes: None,

@@ -23,6 +23,8 @@ pub struct Outcome {
     pub floor: bool,
     /// Runs.
     pub runs: usize,
+    /// Runs that were done again because the machine stood still meanwhile.
+    pub disturbed: usize,
     /// The middle of the runs, field by field.
     pub figures: Figures,
     /// Calls that did not live to the end, of all runs.
@@ -43,6 +45,7 @@ impl Outcome {
             about: scenario.about.clone(),
             floor: scenario.floor,
             runs: runs.len(),
+            disturbed: 0,
             figures: Figures::median(&figures),
             sessions_lost: figures.iter().map(|run| run.sessions_lost).sum(),
             broken: runs.iter().flat_map(|run| run.broken.clone()).collect(),
@@ -181,6 +184,7 @@ mod tests {
             about: "kill -9".to_owned(),
             floor: true,
             runs: 1,
+            disturbed: 0,
             figures: Figures::default(),
             sessions_lost: 0,
             broken: Vec::new(),

@@ -29,6 +29,8 @@ const BROWSER_EACH: Duration = Duration::from_millis(20);
 const RELAY: &str = "RELAY";
 /// A load ends when it is told to; this is for one that nobody tells.
 const LOAD_MAX: Duration = Duration::from_secs(300);
+/// A client whose frames are later than this did not run: two frames.
+const STANDSTILL_MS_MAX: f64 = 40.0;
 /// How long a browser's call goes on beyond the scenario: it takes its time to begin.
 const BROWSER_SLACK_S: u32 = 6;
 
@@ -49,6 +51,14 @@ pub struct Run {
     pub broken: Vec<String>,
     /// What a node complained about meanwhile.
     pub complaint: Option<String>,
+}
+
+impl Run {
+    /// Whether the client stood still for so long that a silence may be the machine's.
+    #[must_use]
+    pub fn is_disturbed(&self) -> bool {
+        self.figures.standstill_ms > STANDSTILL_MS_MAX
+    }
 }
 
 /// Runs a scenario once.
@@ -96,6 +106,9 @@ impl Change {
             for pop in &mut topology.pops {
                 pop.failover_group = None;
             }
+        }
+        if let Some(offer) = self.offer_unknown {
+            topology.network.offer_unknown = offer;
         }
         if let Some(bytes) = self.link_mtu_bytes {
             topology.network.link.mtu_bytes = bytes;
@@ -327,7 +340,9 @@ impl Stage<'_> {
             }
             let after_dev = words.iter().skip_while(|word| **word != "dev").nth(1);
             let device = *after_dev.context("a default route by a device")?;
-            ip(&[family, "address", "flush", "dev", device, "scope", "global"])?;
+            for device in [device, "lo"] {
+                ip(&[family, "address", "flush", "dev", device, "scope", "global"])?;
+            }
             ip(&[family, "address", "add", &text, "dev", device])?;
             // The wire's own address went, too, and nobody is asked where its other end is.
             let change = [
