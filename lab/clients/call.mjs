@@ -24,6 +24,7 @@ export async function call(plan, platform) {
     await until(() => pc.connectionState === 'connected', CONNECT_MS_MAX, () => `connection is ${pc.connectionState}`);
     const result = { connected_ms: performance.now() - started, session: session.name };
     const timeline = watch(pc);
+    const heals = heal(pc, session, answer);
     await moreAudio(pc, 'audio');
     await until(() => channel.complete(), STEP_MS_MAX, () => `echoes: ${channel.echoes}`);
     for (const action of plan.actions) {
@@ -32,7 +33,7 @@ export async function call(plan, platform) {
     await until(() => performance.now() - started > plan.seconds * 1000, plan.seconds * 2000 + 1000, () => 'clock');
     timeline.stop();
     return { ...result, echoes: channel.echoes, blob_echoed: channel.blobEchoed, state: pc.connectionState,
-      timeline: timeline.received, silence_ms: timeline.silence(), ...(await measure(pc)), deleted: await session.close() };
+      timeline: timeline.received, silence_ms: timeline.silence(), heals: heals.done, ...(await measure(pc)), deleted: await session.close() };
   } catch (error) {
     await session.close().catch(() => {});
     throw error;
@@ -99,6 +100,17 @@ function watch(pc) {
     if (found > last.received) Object.assign(last, { received: found, at: now });
   }, 20);
   return { received, silence: () => last.silence, stop: () => [timer, closer].forEach(clearInterval) };
+}
+
+// What a page does whose device has another address: restarts ICE when its path is gone.
+function heal(pc, session, answer) {
+  const heals = { done: 0 };
+  pc.oniceconnectionstatechange = async () => {
+    if (pc.iceConnectionState !== 'disconnected' && pc.iceConnectionState !== 'failed') return;
+    heals.done += 1;
+    await ACTIONS.restart(pc, session, answer).catch((error) => console.log(`restart: ${error.message}`));
+  };
+  return heals;
 }
 
 // An answer without candidates at other addresses than `only`, an `ADDRESS:PORT`.
