@@ -212,8 +212,8 @@ fn encrypted(world: &World) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Answers, and answers that there is nothing, are proven to one who trusts the key of the zone.
-fn validation(world: &World) -> anyhow::Result<()> {
+/// A file that says to trust the key of the zone, by its DS.
+fn anchors(world: &World) -> anyhow::Result<String> {
     let firsthop = lab::net::programs_dir()?.join("firsthop");
     let topology = world.network.topology_file();
     let keys = world.network.credentials("ns1").join("dnssec.pem");
@@ -230,7 +230,12 @@ fn validation(world: &World) -> anyhow::Result<()> {
         &anchors,
         format!("trust-anchors {{ {ZONE}. static-ds {tag} {algorithm} {digest} \"{hash}\"; }};\n"),
     )?;
-    let anchors = anchors.display().to_string();
+    Ok(anchors.display().to_string())
+}
+
+/// Answers, and answers that there is nothing, are proven to one who trusts the key of the zone.
+fn validation(world: &World) -> anyhow::Result<()> {
+    let anchors = anchors(world)?;
     let (server, root) = (format!("@{}", world.servers[0]), format!("+root={ZONE}"));
     for (name, rtype, expected) in [
         (ZONE.to_owned(), "SOA", "; fully validated"),
