@@ -34,4 +34,5 @@ pub use emulator::{Counts, Emulator};
 pub use lateness::Lateness;
 pub use namespaces::{Namespace, remove};
 pub use plan::{Cloud, Direction, End, Link, Member, Plan, PlanError};
+pub(crate) use shell::hear;
 pub use shell::{Emulation, Running};

@@ -161,7 +161,8 @@ impl Drop for Running {
     }
 }
 
-fn hear(stream: &UnixStream) -> Option<String> {
+/// The order that somebody says on `stream`, in one line of bounded length and time.
+pub(crate) fn hear(stream: &UnixStream) -> Option<String> {
     stream.set_read_timeout(Some(SAYING_MAX)).ok()?;
     stream.set_write_timeout(Some(SAYING_MAX)).ok()?;
     let mut line = String::new();

@@ -9,7 +9,7 @@
 //! down                   the end
 //! ```
 
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::sync::mpsc::SyncSender;
@@ -19,11 +19,8 @@ use anyhow::{Context as _, bail};
 use serde_json::{Map, Value, json};
 
 use super::{Kind, World};
+use crate::wan::hear;
 
-/// A line is no longer than this.
-const ORDER_BYTES_MAX: u64 = 4096;
-/// How long whoever gives an order may take to say it.
-const SAYING_MAX: Duration = Duration::from_secs(1);
 /// How long an answer may take: a node may have to think.
 const ANSWER_MAX: Duration = Duration::from_secs(30);
 
@@ -44,15 +41,6 @@ pub(super) fn serve(world: &World, listener: &UnixListener, end: &SyncSender<()>
             return;
         }
     }
-}
-
-fn hear(stream: &UnixStream) -> Option<String> {
-    stream.set_read_timeout(Some(SAYING_MAX)).ok()?;
-    stream.set_write_timeout(Some(SAYING_MAX)).ok()?;
-    let mut line = String::new();
-    let mut reader = BufReader::new(stream.take(ORDER_BYTES_MAX));
-    reader.read_line(&mut line).ok()?;
-    Some(line)
 }
 
 fn obey(world: &World, line: &str) -> anyhow::Result<Value> {
