@@ -85,13 +85,48 @@ fn end_to_end(workspace: &Workspace, tests: &[&str]) -> anyhow::Result<()> {
         .args(["test", "--locked", "--release", "--workspace", "--no-run"])
         .args(tests.iter().flat_map(|name| ["--test", name]))
         .run()?;
-    for test in tests {
+    all_of(tests.iter().map(|test| {
         Step::cargo(test, workspace)
             .args(["test", "--locked", "--release", "--workspace"])
             // Some report what they measured.
             .args(["--test", test, "--", "--test-threads=1", "--show-output"])
             .env("FIRSTHOP_BIN_DIR", workspace.programs_dir())
-            .run()?;
-    }
+    }))
+}
+
+/// Runs each step whatever became of those before it: one run says of every test whether it passes.
+fn all_of(steps: impl Iterator<Item = Step>) -> anyhow::Result<()> {
+    let failures: Vec<_> = steps
+        .filter_map(|step| step.run().err())
+        .map(|error| format!("{error:#}"))
+        .collect();
+    ensure!(
+        failures.is_empty(),
+        "{} failed:\n{}",
+        failures.len(),
+        failures.join("\n")
+    );
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    #[test]
+    fn a_failure_stops_no_other_step() {
+        let shell = |script: &str| Step::new(script, "sh", Path::new("/")).args(["-c", script]);
+        let mark = std::env::temp_dir().join(format!("xtask-steps-{}", std::process::id()));
+        let last = format!("touch {}", mark.display());
+        let found = all_of(["exit 3", "exit 4", &last].into_iter().map(shell));
+        let error = found.unwrap_err().to_string();
+        assert!(
+            error.contains("`exit 3`") && error.contains("`exit 4`"),
+            "{error}"
+        );
+        std::fs::remove_file(&mark).unwrap();
+        assert!(all_of(["exit 0"].into_iter().map(shell)).is_ok());
+    }
 }
