@@ -6,16 +6,17 @@
 
 use std::collections::VecDeque;
 use std::future::Future;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::oneshot;
 
+use crate::source;
+
 /// Connections in a lobby at most; one more ends the oldest of all.
 pub const GUESTS_MAX: usize = 1_024;
-/// Connections of one source (an IPv4 address, an IPv6 /56) at most; one more ends the oldest of that source.
+/// Connections of one [source](crate::source) at most; one more ends the oldest of that source.
 pub const GUESTS_PER_SOURCE_MAX: usize = 64;
-const SOURCE_BITS_V6: u8 = 56;
 
 /// See the module head. Clones share it.
 #[derive(Clone, Debug, Default)]
@@ -36,7 +37,7 @@ impl Lobby {
     /// A connection from `source` comes in.
     #[must_use]
     pub fn enter(&self, source: IpAddr) -> Visit {
-        let source = source_of(source);
+        let source = source::of(source);
         let (stays, visit) = oneshot::channel();
         let mut guests = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         // Looked through only when there may be one too many: at a normal pace whoever is in front has long left.
@@ -70,16 +71,6 @@ impl Visit {
             biased;
             shown = showing => Some(shown),
             _ = self.0 => None,
-        }
-    }
-}
-
-fn source_of(address: IpAddr) -> IpAddr {
-    match address.to_canonical() {
-        IpAddr::V4(v4) => IpAddr::V4(v4),
-        IpAddr::V6(v6) => {
-            let mask = u128::MAX << (128 - SOURCE_BITS_V6);
-            IpAddr::V6(Ipv6Addr::from_bits(v6.to_bits() & mask))
         }
     }
 }
@@ -130,14 +121,5 @@ mod tests {
         assert!(!more.iter_mut().any(has_to_leave));
         let guests = lobby.0.lock().unwrap().len();
         assert!(guests <= GUESTS_MAX, "{guests}");
-    }
-
-    #[test]
-    fn addresses_of_one_customer_are_one_source() {
-        let of = |text: &str| source_of(text.parse().unwrap());
-        assert_eq!(of("2001:db8:0:1ff::1"), of("2001:db8:0:100::2"));
-        assert_ne!(of("2001:db8:0:1ff::1"), of("2001:db8:0:200::1"));
-        assert_eq!(of("::ffff:192.0.2.1"), of("192.0.2.1"));
-        assert_ne!(of("192.0.2.1"), of("192.0.2.2"));
     }
 }
