@@ -8,7 +8,8 @@
 //! ```
 //!
 //! It runs on a thread of its own, so that no flood of odd queries slows steering or the admin address. Connections are bounded in
-//! number, per source, in time and in bytes; each end is counted by reason. A node that stops answers what it was asked, then closes.
+//! number, per source, in time and in bytes, by ending those that wait and not by turning away those that come; each end is counted
+//! by reason. A node that stops answers what it was asked, then closes.
 
 mod answer;
 mod doh;
@@ -16,6 +17,7 @@ pub mod fuzz;
 mod message;
 mod metrics;
 mod odd;
+mod peer;
 mod places;
 mod stream;
 mod tls;
@@ -23,7 +25,7 @@ mod tls;
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use arc_swap::ArcSwap;
@@ -34,6 +36,8 @@ use runtime::metrics::Registry;
 use runtime::node::{Shutdown, State};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::mpsc;
+use tokio::sync::oneshot::error::RecvError;
+use tokio::task::yield_now;
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
@@ -43,8 +47,9 @@ use crate::udp::SlowQueue;
 pub use answer::{Answerer, Current, Explain, Snapshot, Transport};
 use message::Reply;
 use metrics::{End, Metrics};
-use places::Places;
-pub use places::{CONNECTIONS_MAX, CONNECTIONS_PER_SOURCE_MAX};
+use peer::Peer;
+pub use places::{CONNECTIONS_PER_SOURCE_MAX, Most};
+use places::{Full, Notice, Places};
 pub use tls::Tls;
 
 /// Connections the kernel holds until we accept them.
@@ -72,9 +77,11 @@ pub struct Running {
 /// What every task of the slow path holds while it lives.
 type Alive = mpsc::Sender<Infallible>;
 
-/// How long connections may take for what they do.
+/// How many connections there may be, and how long they may take for what they do.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
+    /// Connections at most.
+    pub connections: Most,
     /// Until TLS has come about.
     pub handshake: Duration,
     /// From the first byte of a query to its last.
@@ -85,16 +92,20 @@ pub struct Limits {
     pub idle: Duration,
     /// Between queries, when more than half the places are taken, or the node drains.
     pub idle_short: Duration,
+    /// From a connection's first moment to its last, when more than half the places are taken.
+    pub lifetime_short: Duration,
 }
 
 impl Default for Limits {
     fn default() -> Self {
         Self {
+            connections: Most::default(),
             handshake: Duration::from_secs(5),
             query: Duration::from_secs(5),
             write: Duration::from_secs(5),
             idle: Duration::from_secs(10),
             idle_short: Duration::from_secs(1),
+            lifetime_short: Duration::from_secs(10),
         }
     }
 }
@@ -153,7 +164,7 @@ impl Listeners {
         registry: &Registry,
         shutdown: Shutdown,
     ) -> Running {
-        let places = Places::default();
+        let places = Places::new(limits.connections);
         let shared = Arc::new(Shared {
             limits,
             shutdown,
@@ -189,8 +200,10 @@ impl Running {
 
 impl<L: Locate> Shared<L> {
     /// The answer to a query that came over a connection.
-    fn reply(&self, query: &[u8], source: SocketAddr, transport: Transport) -> Option<Reply> {
-        let reply = self.answerer.reply(query, source, transport, unix_s());
+    fn reply(&self, query: &[u8], peer: &Peer) -> Option<Reply> {
+        peer.asked(clock::now());
+        let transport = peer.transport;
+        let reply = self.answerer.reply(query, peer.source, transport, unix_s());
         self.metrics.answered(transport, reply.is_some());
         if reply.is_some() {
             self.queue.answered_over_stream();
@@ -200,13 +213,29 @@ impl<L: Locate> Shared<L> {
 }
 
 impl<L> Shared<L> {
+    /// Until the node has stopped, and the runtime has learned of everything that had come by then: who waits for both, and for what
+    /// comes first, misses nothing.
+    async fn stopped(&self) {
+        self.shutdown.stopped().await;
+        yield_now().await;
+    }
+
+    /// Whether nobody should wait long for a query.
+    fn is_idling_short(&self, transport: Transport) -> bool {
+        self.shutdown.state() != State::Running || self.places.are_short(transport)
+    }
+
     fn idle(&self, transport: Transport) -> Duration {
-        let ends = self.shutdown.state() != State::Running;
-        if ends || self.places.are_short(transport) {
+        if self.is_idling_short(transport) {
             self.limits.idle_short
         } else {
             self.limits.idle
         }
+    }
+
+    /// Whether others need the place of `peer`, who had it for long enough.
+    fn is_old(&self, peer: &Peer, now: Instant) -> bool {
+        self.places.are_short(peer.transport) && peer.age(now) >= self.limits.lifetime_short
     }
 }
 
@@ -240,7 +269,7 @@ async fn udp<L: Locate>(shared: Arc<Shared<L>>, _alive: Alive) {
                 queue.answer(&query, &answer);
             }
         }
-        tokio::task::yield_now().await;
+        yield_now().await;
     }
 }
 
@@ -254,7 +283,7 @@ async fn accept<L: Locate + Send + Sync + 'static>(
         let accepted = tokio::select! {
             biased;
             accepted = listener.accept() => accepted,
-            () = shared.shutdown.stopped() => return,
+            () = shared.stopped() => return,
         };
         let (stream, source) = match accepted {
             Ok(accepted) => accepted,
@@ -265,36 +294,44 @@ async fn accept<L: Locate + Send + Sync + 'static>(
                 continue;
             }
         };
-        match shared.places.take(transport, source.ip()) {
-            Ok(place) => {
-                let (shared, alive) = (Arc::clone(&shared), alive.clone());
-                tokio::spawn(async move {
-                    let end = connection(&shared, stream, source, transport).await;
-                    shared.metrics.ended(end);
-                    drop((place, alive));
-                });
-            }
-            Err(full) => shared.metrics.ended(full.into()),
-        }
+        let (place, notice) = shared.places.take(transport, source.ip());
+        let peer = Arc::new(Peer::new(source, transport, place, clock::now()));
+        let (shared, alive) = (Arc::clone(&shared), alive.clone());
+        tokio::spawn(async move {
+            // What has come is answered before the place is given up.
+            let end = tokio::select! {
+                biased;
+                end = connection(&shared, stream, &peer) => end,
+                Ok(full) = given_up(notice) => full.into(),
+            };
+            shared.metrics.ended(end);
+            drop((peer, alive));
+        });
     }
+}
+
+/// Until the place is another's, and the runtime has learned of everything that had come by then.
+async fn given_up(notice: Notice) -> Result<Full, RecvError> {
+    let full = notice.await;
+    yield_now().await;
+    full
 }
 
 async fn connection<L: Locate + Send + Sync + 'static>(
     shared: &Arc<Shared<L>>,
     stream: TcpStream,
-    source: SocketAddr,
-    transport: Transport,
+    peer: &Arc<Peer>,
 ) -> End {
     // Answers are one write each; nothing is gained by waiting for more.
     let _ = stream.set_nodelay(true);
-    match transport {
-        Transport::Udp | Transport::Tcp => stream::serve(shared, stream, source, transport).await,
-        Transport::Tls => match handshake(shared, stream, transport).await {
-            Some(stream) => stream::serve(shared, stream, source, transport).await,
+    match peer.transport {
+        Transport::Udp | Transport::Tcp => stream::serve(shared, stream, peer).await,
+        Transport::Tls => match handshake(shared, stream, peer.transport).await {
+            Some(stream) => stream::serve(shared, stream, peer).await,
             None => End::Handshake,
         },
-        Transport::Https => match handshake(shared, stream, transport).await {
-            Some(stream) => doh::serve(shared, stream, source).await,
+        Transport::Https => match handshake(shared, stream, peer.transport).await {
+            Some(stream) => doh::serve(shared, stream, peer).await,
             None => End::Handshake,
         },
     }

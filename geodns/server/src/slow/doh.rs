@@ -1,7 +1,7 @@
 //! DNS over HTTPS (RFC 8484), HTTP/2 and HTTP/1.1: `GET /dns-query?dns=..` and `POST /dns-query`.
 
 use std::convert::Infallible;
-use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,13 +16,15 @@ use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use runtime::clock;
 use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
 use tokio_rustls::server::TlsStream;
 
 use super::Shared;
-use super::answer::Transport;
+use super::message::Reply;
 use super::metrics::End;
+use super::peer::Peer;
 
 const PATH: &str = "/dns-query";
 const MEDIA_TYPE: &str = "application/dns-message";
@@ -33,7 +35,7 @@ const QUERY_CHARS_MAX: usize = QUERY_BYTES_MAX.div_ceil(3) * 4;
 const BODY_WITHIN: Duration = Duration::from_secs(5);
 /// The head of a request of HTTP/1.1 comes within this; also how long such a connection idles.
 const HEAD_WITHIN: Duration = Duration::from_secs(10);
-/// No connection is used longer; the client makes another.
+/// No connection is used longer, however many places there are; the client makes another.
 const LIFETIME: Duration = Duration::from_secs(120);
 /// What is under way when it ends may take as long.
 const LAST_ANSWER: Duration = Duration::from_secs(3);
@@ -46,18 +48,13 @@ const HEADER_BYTES_MAX: usize = 16 << 10;
 pub(super) async fn serve<L: Locate + Send + Sync + 'static>(
     shared: &Arc<Shared<L>>,
     stream: TlsStream<TcpStream>,
-    source: SocketAddr,
+    peer: &Arc<Peer>,
 ) -> End {
     let is_h2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
     let service = service_fn(|request| {
-        let shared = Arc::clone(shared);
-        async move { Ok::<_, Infallible>(respond(&shared, request, source).await) }
+        let (shared, peer) = (Arc::clone(shared), Arc::clone(peer));
+        async move { Ok::<_, Infallible>(respond(&shared, request, &peer).await) }
     });
-    let lifetime = if shared.places.are_short(Transport::Https) {
-        shared.limits.idle_short
-    } else {
-        LIFETIME
-    };
     let io = TokioIo::new(stream);
     if is_h2 {
         let serving = http2::Builder::new(TokioExecutor::new())
@@ -67,16 +64,7 @@ pub(super) async fn serve<L: Locate + Send + Sync + 'static>(
             .keep_alive_interval(HEAD_WITHIN)
             .keep_alive_timeout(BODY_WITHIN)
             .serve_connection(io, service);
-        let mut serving = std::pin::pin!(serving);
-        let end = tokio::select! {
-            biased;
-            _ = serving.as_mut() => return End::Peer,
-            () = sleep(lifetime) => End::Idle,
-            () = shared.shutdown.stopped() => End::Stopped,
-        };
-        serving.as_mut().graceful_shutdown();
-        let _ = timeout(LAST_ANSWER, serving).await;
-        end
+        until_end(shared, peer, serving, |serving| serving.graceful_shutdown()).await
     } else {
         let serving = http1::Builder::new()
             .timer(TokioTimer::new())
@@ -84,31 +72,63 @@ pub(super) async fn serve<L: Locate + Send + Sync + 'static>(
             .max_headers(HEADERS_MAX)
             .max_buf_size(HEADER_BYTES_MAX)
             .serve_connection(io, service);
-        let mut serving = std::pin::pin!(serving);
-        let end = tokio::select! {
-            biased;
-            _ = serving.as_mut() => return End::Peer,
-            () = sleep(lifetime) => End::Idle,
-            () = shared.shutdown.stopped() => End::Stopped,
-        };
-        serving.as_mut().graceful_shutdown();
-        let _ = timeout(LAST_ANSWER, serving).await;
-        end
+        until_end(shared, peer, serving, |serving| serving.graceful_shutdown()).await
+    }
+}
+
+/// Serves until the client ends it or there is a reason to; `finish` says to take no more requests.
+async fn until_end<L, C: Future>(
+    shared: &Shared<L>,
+    peer: &Peer,
+    serving: C,
+    finish: impl FnOnce(Pin<&mut C>),
+) -> End {
+    let mut serving = std::pin::pin!(serving);
+    let end = tokio::select! {
+        biased;
+        _ = serving.as_mut() => return End::Peer,
+        end = outlived(shared, peer) => end,
+        () = shared.stopped() => End::Stopped,
+    };
+    finish(serving.as_mut());
+    let _ = timeout(LAST_ANSWER, serving).await;
+    end
+}
+
+/// Until the connection should no longer be there. Whether places are short is looked at again and again, so that who came early has
+/// no more right to its place than who came late.
+async fn outlived<L>(shared: &Shared<L>, peer: &Peer) -> End {
+    let interval = shared.limits.idle_short.min(shared.limits.lifetime_short);
+    loop {
+        sleep(interval).await;
+        let now = clock::now();
+        if peer.age(now) >= LIFETIME || shared.is_old(peer, now) {
+            return End::Old;
+        }
+        let is_idle = peer.silence(now) >= shared.limits.idle_short;
+        if is_idle && shared.is_idling_short(peer.transport) {
+            return End::Idle;
+        }
     }
 }
 
 async fn respond<L: Locate>(
     shared: &Shared<L>,
     request: Request<Incoming>,
-    source: SocketAddr,
+    peer: &Peer,
 ) -> Response<Full<Bytes>> {
     let query = match query(request).await {
         Ok(query) => query,
         Err(status) => return refusal(status),
     };
-    let Some(reply) = shared.reply(&query, source, Transport::Https) else {
-        return refusal(StatusCode::BAD_REQUEST);
-    };
+    match shared.reply(&query, peer) {
+        Some(reply) => response(reply),
+        None => refusal(StatusCode::BAD_REQUEST),
+    }
+}
+
+/// Kept for as long as its records are, by no cache that others share where it is its asker's alone (RFC 8484 §5.1).
+fn response(reply: Reply) -> Response<Full<Bytes>> {
     let mut response = Response::new(Full::new(Bytes::from(reply.bytes)));
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(MEDIA_TYPE));

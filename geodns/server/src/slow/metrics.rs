@@ -5,7 +5,7 @@ use runtime::metrics::{Counter, Registry};
 use super::answer::Transport;
 use super::places::{Full, Places};
 
-/// Why a connection ended, or was not taken.
+/// Why a connection ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
     /// The client closed it, or it broke.
@@ -22,16 +22,18 @@ pub(super) enum End {
     SlowReader,
     /// TLS did not come about, or not in time.
     Handshake,
-    /// Too many connections.
+    /// It had waited longest for a query when another needed its place.
     Full,
-    /// Too many connections from there.
+    /// It had waited longest for a query when its source had one too many.
     FullOfSource,
+    /// It had its place for long enough.
+    Old,
     /// The node stopped, and everything asked was answered.
     Stopped,
 }
 
 impl End {
-    const ALL: [Self; 10] = [
+    const ALL: [Self; 11] = [
         Self::Peer,
         Self::Idle,
         Self::SlowQuery,
@@ -41,6 +43,7 @@ impl End {
         Self::Handshake,
         Self::Full,
         Self::FullOfSource,
+        Self::Old,
         Self::Stopped,
     ];
 
@@ -55,6 +58,7 @@ impl End {
             Self::Handshake => "handshake",
             Self::Full => "full",
             Self::FullOfSource => "full_of_source",
+            Self::Old => "old",
             Self::Stopped => "stopped",
         }
     }
@@ -101,7 +105,7 @@ impl Metrics {
         };
         let end = |end: End| {
             let labels = [("reason", end.as_str())];
-            let help = "Connections that ended or were not taken, by reason.";
+            let help = "Connections that ended, by reason.";
             (
                 end,
                 registry.counter("geodns.slow.connection_ends", "{connection}", help, &labels),

@@ -7,16 +7,14 @@
 //! +------+-------+------+-------+--
 //! ```
 
-use std::net::SocketAddr;
-
 use geodns_proto::select::Locate;
 use runtime::clock;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::Shared;
-use super::answer::Transport;
 use super::metrics::End;
+use super::peer::Peer;
 
 /// A query longer than this ends its connection: a question and a few options are a few hundred bytes.
 const QUERY_BYTES_MAX: usize = 4_096;
@@ -30,13 +28,12 @@ const LENGTH_BYTES: usize = 2;
 pub(super) async fn serve<L: Locate>(
     shared: &Shared<L>,
     mut io: impl AsyncRead + AsyncWrite + Unpin,
-    source: SocketAddr,
-    transport: Transport,
+    peer: &Peer,
 ) -> End {
     let mut inbox = Vec::with_capacity(512);
     let mut outbox = Vec::with_capacity(512);
     loop {
-        let complete = match answer_all(shared, &mut inbox, &mut outbox, source, transport) {
+        let complete = match answer_all(shared, &mut inbox, &mut outbox, peer) {
             Ok(complete) => complete,
             Err(end) => {
                 let _ = timeout(shared.limits.write, io.write_all(&outbox)).await;
@@ -52,7 +49,10 @@ pub(super) async fn serve<L: Locate>(
             }
             Ok(Ok(())) => {}
         }
-        if let Err(end) = read(shared, &mut io, &mut inbox, transport).await {
+        if shared.is_old(peer, clock::now()) {
+            return End::Old;
+        }
+        if let Err(end) = read(shared, &mut io, &mut inbox, peer).await {
             return end;
         }
     }
@@ -63,8 +63,7 @@ fn answer_all<L: Locate>(
     shared: &Shared<L>,
     inbox: &mut Vec<u8>,
     outbox: &mut Vec<u8>,
-    source: SocketAddr,
-    transport: Transport,
+    peer: &Peer,
 ) -> Result<bool, End> {
     let mut rest = inbox.as_slice();
     let mut complete = true;
@@ -80,7 +79,7 @@ fn answer_all<L: Locate>(
             complete = false;
             break;
         }
-        let reply = shared.reply(query, source, transport);
+        let reply = shared.reply(query, peer);
         // Nobody who speaks DNS sends what deserves no answer over a stream.
         let bytes = reply.ok_or(End::Garbage)?.bytes;
         let length = u16::try_from(bytes.len()).map_err(|_| End::Garbage)?;
@@ -108,11 +107,11 @@ async fn read<L>(
     shared: &Shared<L>,
     io: &mut (impl AsyncRead + Unpin),
     inbox: &mut Vec<u8>,
-    transport: Transport,
+    peer: &Peer,
 ) -> Result<(), End> {
     let within = |within| Instant::from_std(clock::now()) + within;
     let (mut deadline, mut late) = if inbox.is_empty() {
-        (within(shared.idle(transport)), End::Idle)
+        (within(shared.idle(peer.transport)), End::Idle)
     } else {
         (within(shared.limits.query), End::SlowQuery)
     };
@@ -122,7 +121,7 @@ async fn read<L>(
         let read = tokio::select! {
             biased;
             read = timeout_at(deadline, io.read_buf(inbox)) => read,
-            () = shared.shutdown.stopped(), if was_empty => return Err(End::Stopped),
+            () = shared.stopped(), if was_empty => return Err(End::Stopped),
         };
         match read {
             Err(_) => return Err(late),
