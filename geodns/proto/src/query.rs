@@ -45,8 +45,8 @@ pub struct Query {
     pub edns: Option<Edns>,
 }
 
-/// An OPT record.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// An OPT record; the default says nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Edns {
     /// Bytes of UDP payload the asker takes.
     pub payload_max: u16,

@@ -11,8 +11,11 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use geodns::slow::{Answerer, Current, Transport};
 use geodns_proto::cookie::Secrets;
+use geodns_proto::query::Query;
 use geodns_proto::rate_limit::Limits;
-use geodns_proto::respond::{BUFFER_BYTES, Responder, Time, Verdict};
+use geodns_proto::respond::{
+    ANSWER_BYTES_MAX, ANSWER_BYTES_MIN, BUFFER_BYTES, Responder, Time, Verdict,
+};
 use hickory_proto::op::Message;
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -98,11 +101,13 @@ fn compare(query: &[u8], fast: &[u8], slow: &[u8], whole: &[u8]) -> usize {
         Message::from_vec(bytes).unwrap_or_else(|error| panic!("{error}: {bytes:02x?}"))
     };
     let (mut a, mut b) = (read(fast), read(slow));
+    let limit = len_max(query);
+    assert!(fast.len() <= limit && slow.len() <= limit, "{limit}");
+    // Compression of names may save this much.
+    let is_close = whole.len() + 256 > limit;
     let cut_once = a.metadata.truncation != b.metadata.truncation;
     if cut_once {
-        // Compression of names may save this much.
-        let limit = fast.len().max(slow.len()).max(512);
-        assert!(whole.len() + 256 > limit, "{} {limit}", whole.len());
+        assert!(is_close, "cut: {} {limit}", whole.len());
         for message in [&mut a, &mut b] {
             message.metadata.truncation = true;
             message.take_all_sections().for_each(drop);
@@ -110,8 +115,7 @@ fn compare(query: &[u8], fast: &[u8], slow: &[u8], whole: &[u8]) -> usize {
     }
     let shortened_once = a.additionals.is_empty() != b.additionals.is_empty();
     if shortened_once {
-        let longer = fast.len().max(slow.len());
-        assert!(longer + 256 > 512, "{longer}");
+        assert!(is_close, "shortened: {} {limit}", whole.len());
         for message in [&mut a, &mut b] {
             message.additionals.clear();
         }
@@ -133,6 +137,14 @@ fn compare(query: &[u8], fast: &[u8], slow: &[u8], whole: &[u8]) -> usize {
     usize::from(cut_once)
 }
 
+/// Bytes an answer to the query may have.
+fn len_max(query: &[u8]) -> usize {
+    let edns = Query::parse(query).ok().and_then(|query| query.edns);
+    edns.map_or(ANSWER_BYTES_MIN, |edns| {
+        usize::from(edns.payload_max).clamp(ANSWER_BYTES_MIN, ANSWER_BYTES_MAX)
+    })
+}
+
 /// The bytes of the question.
 fn question<'a>(bytes: &'a [u8], message: &Message) -> &'a [u8] {
     match message.queries.first() {
@@ -147,6 +159,24 @@ fn opt(message: &Message) -> Option<String> {
     options.sort_by_key(|(code, _)| u16::from(*code));
     let head = (edns.max_payload(), edns.version(), edns.flags());
     Some(format!("{head:?} {options:?}"))
+}
+
+/// The comparison itself: what fits must be there, however short the two answers are without it.
+#[test]
+#[should_panic(expected = "shortened")]
+fn additional_records_that_fit_must_not_be_missing() {
+    let both = Both::new(true);
+    let mut query = vec![0, 7, 0, 0, 0, 1, 0, 0, 0, 0, 0, 1];
+    query.extend(b"\x03rtc\x07example\x03com\x00\x00\x02\x00\x01");
+    query.extend([0, 0, 41, 4, 208, 0, 0, 0x80, 0, 0, 0]);
+    let source = SocketAddr::from(([192, 0, 2, 1], 4_711));
+    let answer = |transport| both.slow.answer(&query, source, transport, NOW_S).unwrap();
+    let whole = answer(Transport::Tcp);
+    let mut shortened = Message::from_vec(&whole).unwrap();
+    assert!(!shortened.additionals.is_empty(), "addresses of servers");
+    shortened.additionals.clear();
+    let shortened = shortened.to_vec().unwrap();
+    compare(&query, &shortened, &answer(Transport::Udp), &whole);
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use geodns_proto::cookie::{self, Secrets, Standing};
 use geodns_proto::ecs;
-use geodns_proto::query::{Edns, HEADER_BYTES};
+use geodns_proto::query::{Cookie, Edns, HEADER_BYTES};
 use geodns_proto::render::AnswerId;
 use geodns_proto::respond::{ANSWER_BYTES_MAX, ANSWER_BYTES_MIN, NSID_BYTES_MAX};
 use geodns_proto::select::{Locate, Place, Served};
@@ -104,62 +104,70 @@ impl<L: Locate> Answerer<L> {
         transport: Transport,
         unix_s: u32,
     ) -> Option<Reply> {
+        let source = source.ip().to_canonical();
+        let current = self.current.load();
         let asked = match odd::read(packet) {
             Ok(asked) => asked,
-            Err(Refusal::Silent) => return None,
-            Err(Refusal::CookieAlone(edns)) => {
-                let source = source.ip().to_canonical();
-                return self.cookie_alone(packet, edns, source, unix_s);
-            }
-            Err(Refusal::Code {
-                rcode,
-                question,
-                edns,
-            }) => {
-                let head = Head {
-                    rcode: rcode.code(),
-                    question,
-                    opt: edns.then(Opt::default),
-                    ..Head::default()
-                };
-                return message::write(packet, head, &Sections::default(), ANSWER_BYTES_MIN);
+            Err(refusal) => {
+                let judge = |cookie: &Cookie| current.secrets.judge(cookie, source, unix_s);
+                return refuse(packet, refusal, judge);
             }
         };
         let one = One {
             answerer: self,
             packet,
-            source: source.ip().to_canonical(),
+            source,
             transport,
             unix_s,
             asked,
         };
-        one.reply(&self.current.load())
+        one.reply(&current)
     }
+}
 
-    /// To whoever asks for a cookie and nothing else (RFC 7873 §5.4).
-    fn cookie_alone(
-        &self,
-        packet: &[u8],
-        edns: Edns,
-        source: IpAddr,
-        unix_s: u32,
-    ) -> Option<Reply> {
-        let cookie = edns.cookie?;
-        let (standing, server) = self.current.load().secrets.judge(&cookie, source, unix_s);
-        let rcode = match standing {
-            Standing::Bad => Rcode::BadCookie,
-            Standing::None | Standing::Client | Standing::Valid => Rcode::NoError,
-        };
-        let head = Head {
-            rcode: rcode.code(),
-            opt: Some(Opt {
-                dnssec_ok: edns.dnssec_ok,
-                options: vec![(cookie::CODE, [&cookie.client[..], &server].concat())],
-            }),
-            ..Head::default()
-        };
-        message::write(packet, head, &Sections::default(), ANSWER_BYTES_MIN)
-    }
+/// What is said to a packet that is no question. Who sends a cookie gets one back, and only who asks for nothing else is told that it
+/// is wrong (RFC 7873 §5.4).
+pub(super) fn refuse(
+    packet: &[u8],
+    refusal: Refusal,
+    judge: impl FnOnce(&Cookie) -> (Standing, [u8; 16]),
+) -> Option<Reply> {
+    let (rcode, question, edns) = match refusal {
+        Refusal::Silent => return None,
+        Refusal::CookieAlone(edns) => (Rcode::NoError, false, Some(edns)),
+        Refusal::Code {
+            rcode,
+            question,
+            edns,
+        } => (rcode, question, edns),
+    };
+    let cookie = edns.and_then(|edns| edns.cookie);
+    let judged = cookie.map(|cookie| (cookie.client, judge(&cookie)));
+    let rcode = match (rcode, judged) {
+        (Rcode::NoError, Some((_, (Standing::Bad, _)))) => Rcode::BadCookie,
+        (rcode, _) => rcode,
+    };
+    let options = judged.map(|(client, (_, server))| option_of(client, server));
+    let opt = edns.map(|edns| Opt {
+        dnssec_ok: edns.dnssec_ok,
+        options: options.into_iter().collect(),
+    });
+    let head = Head {
+        rcode: rcode.code(),
+        question,
+        opt,
+        ..Head::default()
+    };
+    let reply = message::write(packet, head, &Sections::default(), ANSWER_BYTES_MIN)?;
+    Some(Reply {
+        is_private: judged.is_some(),
+        ..reply
+    })
+}
+
+/// The cookie option of an answer.
+fn option_of(client: [u8; 8], server: [u8; 16]) -> (u16, Vec<u8>) {
+    (cookie::CODE, [&client[..], &server].concat())
 }
 
 /// One question on its way.
@@ -193,7 +201,8 @@ impl<L: Locate> One<'_, L> {
             class: self.asked.class,
         };
         let answer = snapshot.content.zone().answer(&question, self.source);
-        let (selection, scope) = self.selection(answer, snapshot);
+        let chosen = self.choose(answer, snapshot);
+        let (selection, scope) = chosen.unwrap_or((AnswerId(0), 0));
         let signed = edns.is_some_and(|edns| edns.dnssec_ok);
         let sections = snapshot.content.sections(answer, &name, selection, signed);
         let head = Head {
@@ -204,30 +213,12 @@ impl<L: Locate> One<'_, L> {
             opt: edns.map(|edns| self.opt(self.options(edns, scope, &snapshot.secrets))),
         };
         let reply = self.write(head, &sections)?;
+        let is_own = edns.is_some_and(|edns| edns.subnet.is_some() || edns.cookie.is_some());
         Some(Reply {
-            is_private: self.is_private(answer),
+            // It depends on who asks, or for whom, or carries what only the asker may have.
+            is_private: is_own || chosen.is_some(),
             ..reply
         })
-    }
-
-    /// Whether the answer depends on who asks, or for whom, or carries what only the asker may have.
-    fn is_private(&self, answer: Answer) -> bool {
-        let edns = self.asked.query.edns;
-        let is_own = edns.is_some_and(|edns| edns.subnet.is_some() || edns.cookie.is_some());
-        is_own
-            || match answer {
-                Answer::Steered(_) | Answer::Signatures(Signed::Steered) | Answer::Explain => true,
-                Answer::Set(_)
-                | Answer::Signatures(Signed::Set(_))
-                | Answer::Chaos(_)
-                | Answer::NoData(_)
-                | Answer::NoName
-                | Answer::CutNoData
-                | Answer::CutNoName
-                | Answer::Refused
-                | Answer::NotImplemented
-                | Answer::FormErr => false,
-            }
     }
 
     /// Whom the answer is for: a client's subnet, unless the client does not want to be known (RFC 7871 §7.1.2).
@@ -239,7 +230,8 @@ impl<L: Locate> One<'_, L> {
         }
     }
 
-    fn selection(&self, answer: Answer, snapshot: &Snapshot<L>) -> (AnswerId, u8) {
+    /// The selection, and the scope of the answer. `None`: it is the same for everybody.
+    fn choose(&self, answer: Answer, snapshot: &Snapshot<L>) -> Option<(AnswerId, u8)> {
         match answer {
             Answer::Steered(_) | Answer::Signatures(Signed::Steered) => {
                 let (client, _) = self.client();
@@ -248,10 +240,10 @@ impl<L: Locate> One<'_, L> {
                     IpAddr::V4(v4) => tables.locate_v4(v4.to_bits()),
                     IpAddr::V6(v6) => tables.locate_v6(v6.to_bits()),
                 };
-                snapshot.served.selection.answer(place, client, tables)
+                Some(snapshot.served.selection.answer(place, client, tables))
             }
             // What an explanation says is the client's alone.
-            Answer::Explain => (AnswerId(0), self.client().1),
+            Answer::Explain => Some((AnswerId(0), self.client().1)),
             Answer::Set(_)
             | Answer::Signatures(Signed::Set(_))
             | Answer::Chaos(_)
@@ -261,7 +253,7 @@ impl<L: Locate> One<'_, L> {
             | Answer::CutNoName
             | Answer::Refused
             | Answer::NotImplemented
-            | Answer::FormErr => (AnswerId(0), 0),
+            | Answer::FormErr => None,
         }
     }
 
@@ -302,7 +294,7 @@ impl<L: Locate> One<'_, L> {
         }
         if let Some(cookie) = edns.cookie {
             let (_, server) = secrets.judge(&cookie, self.source, self.unix_s);
-            options.push((cookie::CODE, [&cookie.client[..], &server].concat()));
+            options.push(option_of(cookie.client, server));
         }
         options
     }

@@ -27,11 +27,12 @@ pub(super) enum Refusal {
     Silent,
     /// There is no question; a cookie is asked for (RFC 7873 §5.4).
     CookieAlone(Edns),
-    /// This code; `question` when it can be echoed, `edns` when the answer carries an OPT record.
+    /// This code; `question` when it can be echoed. The answer carries an OPT record where the query has one, whose contents are those
+    /// of an empty one where they cannot be read.
     Code {
         rcode: Rcode,
         question: bool,
-        edns: bool,
+        edns: Option<Edns>,
     },
 }
 
@@ -40,7 +41,7 @@ impl Refusal {
         Self::Code {
             rcode,
             question: false,
-            edns: false,
+            edns: None,
         }
     }
 }
@@ -49,16 +50,24 @@ impl Refusal {
 pub(super) fn read(packet: &[u8]) -> Result<Asked, Refusal> {
     make_ordinary(packet).map_err(|refusal| match refusal {
         Refusal::Code {
-            rcode,
-            question,
-            edns: false,
-        } if !is_read_by_all(packet) => Refusal::Code {
-            rcode,
-            question,
-            edns: has_opt(packet),
-        },
+            rcode, question, ..
+        } if !is_read_by_all(packet) => with_opt(packet, rcode, question),
         Refusal::Silent | Refusal::CookieAlone(_) | Refusal::Code { .. } => refusal,
     })
+}
+
+/// A version that is not known is said before anything else (RFC 6891 §6.1.3).
+fn with_opt(packet: &[u8], rcode: Rcode, question: bool) -> Refusal {
+    let edns = opt_in(packet).map(|opt| edns_of(opt).unwrap_or_default());
+    let rcode = match edns {
+        Some(edns) if edns.version != 0 => Rcode::BadVers,
+        Some(_) | None => rcode,
+    };
+    Refusal::Code {
+        rcode,
+        question,
+        edns,
+    }
 }
 
 /// Whether the strict parser says all there is to say: nothing is unusual, and the fast path answers the same.
@@ -85,7 +94,7 @@ fn make_ordinary(packet: &[u8]) -> Result<Asked, Refusal> {
                 return Err(Refusal::Code {
                     rcode: Rcode::FormErr,
                     question: usize::from(echo_len) > HEADER_BYTES,
-                    edns,
+                    edns: edns.then(Edns::default),
                 });
             }
             Err(Unread::Slow(unusual)) => unusual,
@@ -158,11 +167,12 @@ fn strip(packet: &[u8]) -> Result<Vec<u8>, Refusal> {
     if authority > 0 && rtype != Some(&Type::IXFR.0.to_be_bytes()) {
         return Err(refused);
     }
-    let refused = Refusal::Code {
-        rcode: Rcode::FormErr,
+    let with_question = |rcode| Refusal::Code {
+        rcode,
         question: true,
-        edns: false,
+        edns: None,
     };
+    let refused = with_question(Rcode::FormErr);
     let mut opt = None;
     let mut at = question_end;
     for position in 0..authority + additional {
@@ -173,13 +183,7 @@ fn strip(packet: &[u8]) -> Result<Vec<u8>, Refusal> {
             Type::OPT if position < authority || opt.is_some() => return Err(refused),
             Type::OPT => opt = packet.get(record.start..record.end),
             // We share no key with anybody (RFC 8945 §5.2.1).
-            TSIG => {
-                return Err(Refusal::Code {
-                    rcode: Rcode::NotAuth,
-                    question: true,
-                    edns: opt.is_some(),
-                });
-            }
+            TSIG => return Err(with_question(Rcode::NotAuth)),
             Type(_) => {}
         }
     }
@@ -197,33 +201,27 @@ fn strip(packet: &[u8]) -> Result<Vec<u8>, Refusal> {
     Ok(ordinary)
 }
 
-/// A query without a question: with one put in, it is read like any other.
+/// A query without a question, and with one record.
 fn cookie_alone(packet: &[u8]) -> Refusal {
-    let Some((header, opt)) = packet.split_first_chunk::<HEADER_BYTES>() else {
-        return Refusal::bare(Rcode::FormErr);
-    };
-    let mut whole = header.to_vec();
-    if let Some(questions) = whole.get_mut(5) {
-        *questions = 1;
-    }
-    whole.extend_from_slice(&ROOT_A);
-    whole.extend_from_slice(opt);
-    let edns = Query::parse(&whole).ok().and_then(|query| query.edns);
-    match edns.filter(|edns| edns.cookie.is_some()) {
-        Some(edns) => Refusal::CookieAlone(edns),
-        None => Refusal::bare(Rcode::FormErr),
+    let opt = packet.get(HEADER_BYTES..).unwrap_or_default();
+    match edns_of(opt) {
+        Some(edns) if edns.cookie.is_some() => Refusal::CookieAlone(edns),
+        Some(_) | None => Refusal::bare(Rcode::FormErr),
     }
 }
 
-/// The question for A of the root.
-const ROOT_A: [u8; 1 + QUESTION_TAIL_BYTES] = [0, 0, 1, 0, 1];
-
-/// Whether the additional section has an OPT record. What cannot be walked through has none.
-fn has_opt(packet: &[u8]) -> bool {
-    opt_in(packet).is_some()
+/// What an OPT record says, read as that of an ordinary query. `None`: it is none, or not well formed.
+fn edns_of(opt: &[u8]) -> Option<Edns> {
+    let query = [&ORDINARY[..], opt].concat();
+    Query::parse(&query).ok()?.edns
 }
 
-fn opt_in(packet: &[u8]) -> Option<()> {
+/// The question for A of the root, without the OPT record that follows it.
+const ORDINARY: [u8; HEADER_BYTES + 1 + QUESTION_TAIL_BYTES] =
+    [0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 1, 0, 0, 1, 0, 1];
+
+/// The OPT record of the additional section. What cannot be walked through has none, and of two nothing is read.
+fn opt_in(packet: &[u8]) -> Option<&[u8]> {
     let [_, _, _, _, counts @ ..] = *packet.first_chunk::<HEADER_BYTES>()?;
     let [q0, q1, a0, a1, n0, n1, r0, r1] = counts;
     let count = |high, low| usize::from(u16::from_be_bytes([high, low]));
@@ -236,14 +234,18 @@ fn opt_in(packet: &[u8]) -> Option<()> {
     for _ in 0..questions {
         at = after_name(packet, at)? + QUESTION_TAIL_BYTES;
     }
+    let mut opt: Option<&[u8]> = None;
     for position in 0..before + additional {
-        let record = Record::read(packet, at)?;
+        let Some(record) = Record::read(packet, at) else {
+            break;
+        };
         at = record.end;
         if position >= before && record.rtype == Type::OPT {
-            return Some(());
+            let bytes = packet.get(record.start..record.end)?;
+            opt = Some(opt.map_or(bytes, |_| &[]));
         }
     }
-    None
+    opt
 }
 
 /// Questions and records among which an OPT record is looked for.
@@ -301,11 +303,26 @@ mod tests {
         [&[0xc0, 12, 0, rtype][..], &[0, 1, 0, 0, 0, 0, 0, 1, 9]].concat()
     }
 
-    fn code(rcode: Rcode, question: bool, edns: bool) -> Refusal {
+    /// With an OPT record of which nothing was read, if there is one.
+    fn code(rcode: Rcode, question: bool, opt: bool) -> Refusal {
         Refusal::Code {
             rcode,
             question,
-            edns,
+            edns: opt.then(Edns::default),
+        }
+    }
+
+    /// With what [`OPT`] says.
+    fn read_code(rcode: Rcode, question: bool) -> Refusal {
+        let edns = Edns {
+            payload_max: 1_232,
+            dnssec_ok: true,
+            ..Edns::default()
+        };
+        Refusal::Code {
+            rcode,
+            question,
+            edns: Some(edns),
         }
     }
 
@@ -397,7 +414,7 @@ mod tests {
         for (packet, refusal) in [
             (
                 packet(0x20, [1, 0, 0, 1], &[a, opt]),
-                code(Rcode::NotImp, false, true),
+                read_code(Rcode::NotImp, false),
             ),
             (
                 packet(
@@ -405,19 +422,19 @@ mod tests {
                     [1, 1, 1, 2],
                     &[a, &record(1), &record(6), &record(1), opt],
                 ),
-                code(Rcode::NotImp, false, true),
+                read_code(Rcode::NotImp, false),
             ),
             (
                 packet(0, [0, 0, 0, 1], &[opt]),
-                code(Rcode::FormErr, false, true),
+                read_code(Rcode::FormErr, false),
             ),
             (
                 packet(0, [2, 0, 0, 1], &[a, a, opt]),
-                code(Rcode::FormErr, false, true),
+                read_code(Rcode::FormErr, false),
             ),
             (
                 packet(0, [1, 0, 1, 1], &[a, &record(6), opt]),
-                code(Rcode::FormErr, false, true),
+                read_code(Rcode::FormErr, false),
             ),
             (
                 packet(0, [1, 0, 0, 2], &[a, opt, opt]),
@@ -425,11 +442,11 @@ mod tests {
             ),
             (
                 packet(0, [1, 0, 0, 2], &[a, opt]),
-                code(Rcode::FormErr, true, true),
+                read_code(Rcode::FormErr, true),
             ),
             (
                 packet(0, [1, 0, 0, 2], &[a, opt, &record(250)]),
-                code(Rcode::NotAuth, true, true),
+                read_code(Rcode::NotAuth, true),
             ),
             (
                 packet(0, [1, 0, 0, 1], &[a, &broken]),
@@ -437,6 +454,56 @@ mod tests {
             ),
         ] {
             assert_eq!(read(&packet), Err(refusal), "{packet:?}");
+        }
+    }
+
+    /// An OPT record of this version with a cookie, and DO.
+    fn opt_with_cookie(version: u8) -> Vec<u8> {
+        let head = [0, 0, 41, 4, 208, 0, version, 0x80, 0, 0, 12, 0, 10, 0, 8];
+        [&head[..], b"clientck"].concat()
+    }
+
+    #[test]
+    fn a_refusal_keeps_what_the_opt_record_says() {
+        let a = [NAME, &[0, 1, 0, 1]].concat();
+        let (a, opt) = (&a[..], &opt_with_cookie(0)[..]);
+        for (packet, expected) in [
+            (packet(0x20, [1, 0, 0, 1], &[a, opt]), Rcode::NotImp),
+            (packet(0, [2, 0, 0, 1], &[a, a, opt]), Rcode::FormErr),
+            (packet(0, [1, 0, 0, 2], &[a, opt]), Rcode::FormErr),
+            (
+                packet(0, [1, 0, 0, 2], &[a, opt, &record(250)]),
+                Rcode::NotAuth,
+            ),
+        ] {
+            let refusal = read(&packet);
+            let Err(Refusal::Code { rcode, edns, .. }) = refusal else {
+                panic!("{refusal:?}");
+            };
+            assert_eq!(rcode, expected);
+            let edns = edns.unwrap();
+            assert!(edns.dnssec_ok, "{rcode:?}");
+            assert_eq!(edns.cookie.unwrap().client, *b"clientck", "{rcode:?}");
+        }
+    }
+
+    #[test]
+    fn a_version_that_is_not_known_comes_first() {
+        let a = [NAME, &[0, 1, 0, 1]].concat();
+        let (a, opt) = (&a[..], &opt_with_cookie(1)[..]);
+        for packet in [
+            packet(0, [0, 0, 0, 1], &[opt]),
+            packet(0x20, [1, 0, 0, 1], &[a, opt]),
+            packet(0, [2, 0, 0, 1], &[a, a, opt]),
+            packet(0, [1, 0, 0, 2], &[a, opt, &record(250)]),
+        ] {
+            let refusal = read(&packet);
+            let Err(Refusal::Code { rcode, edns, .. }) = refusal else {
+                panic!("{refusal:?}");
+            };
+            assert_eq!(rcode, Rcode::BadVers);
+            let edns = edns.unwrap();
+            assert!(edns.dnssec_ok && edns.cookie.is_none());
         }
     }
 

@@ -3,13 +3,18 @@
 
 #![cfg(test)]
 
+#[path = "../support/credentials.rs"]
+mod credentials;
 mod node;
+#[path = "../support/query.rs"]
+mod query;
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::time::Duration;
 
 use geodns::udp::SLOW_QUERIES_MAX;
-use node::{Client, Node, STEERED, query};
+use node::{Client, Node, STEERED};
+use query::query;
 use runtime::counting::{CountingAllocator, allocations_of};
 
 #[global_allocator]

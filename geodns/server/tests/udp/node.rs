@@ -1,7 +1,7 @@
 //! UDP workers of one GeoDNS node as threads of this process, and a resolver's socket.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -11,14 +11,12 @@ use geodns_proto::content::Content;
 use geodns_proto::render::AnswerId;
 use geodns_proto::select::{Locate, Place, Selection, Served};
 use geodns_proto::zone::Zone;
-use rcgen::{BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
 use runtime::control::Control;
 use runtime::credentials::Credentials;
 use runtime::node::{Config, NodeContext};
 use topology::Topology;
 
 pub(crate) const STEERED: &str = "signaling.rtc.example.com";
-const KEYS: &str = "current 1 000102030405060708090a0b0c0d0e0f\n";
 const PORT: u16 = 5300;
 
 /// One list for everybody.
@@ -73,7 +71,7 @@ impl Node {
         let thread_name = format!("dns-{host}");
         let dir = std::env::temp_dir().join(format!("geodns-{}-{thread_name}", std::process::id()));
         std::fs::create_dir_all(&dir).unwrap();
-        write_credentials(&dir);
+        crate::credentials::write(&dir);
         let topology = topology_of(listen, workers, dns);
         let zone = Zone::new(&topology).unwrap();
         let config = Config {
@@ -239,22 +237,6 @@ impl Client {
     }
 }
 
-/// A query with an OPT record that has these options.
-pub(crate) fn query(id: u16, name: &str, qtype: u16, options: &[u8]) -> Vec<u8> {
-    let mut packet = id.to_be_bytes().to_vec();
-    packet.extend([0, 0, 0, 1, 0, 0, 0, 0, 0, 1]);
-    for label in name.split('.') {
-        packet.push(u8::try_from(label.len()).unwrap());
-        packet.extend(label.as_bytes());
-    }
-    packet.push(0);
-    packet.extend(qtype.to_be_bytes());
-    packet.extend([0, 1, 0, 0, 41, 4, 208, 0, 0, 0, 0]);
-    packet.extend(u16::try_from(options.len()).unwrap().to_be_bytes());
-    packet.extend(options);
-    packet
-}
-
 /// The value of one series, 0 when it is not there.
 pub(crate) fn total(metrics: &str, series: &str) -> u64 {
     let value = |line: &str| line.strip_prefix(series)?.strip_prefix(' ')?.parse().ok();
@@ -290,27 +272,4 @@ fn topology_of(listen: &[SocketAddr], workers: u8, dns: &str) -> Topology {
         "{network}\n{dns}\ngeodns:\n  - {{ name: ns1, dns: [{listen}], steer: \"127.0.0.1:8443\", workers: {workers}, pin: false }}\n"
     );
     topology::load(&text, "test.yaml").unwrap()
-}
-
-fn write_credentials(dir: &Path) {
-    let key = KeyPair::generate().unwrap();
-    let mut params = CertificateParams::new(Vec::new()).unwrap();
-    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    let ca = params.self_signed(&key).unwrap().pem();
-    let issuer = Issuer::new(params, key);
-    let key = KeyPair::generate().unwrap();
-    let mut params = CertificateParams::new(vec!["ns1".to_owned()]).unwrap();
-    params.extended_key_usages = vec![
-        ExtendedKeyUsagePurpose::ServerAuth,
-        ExtendedKeyUsagePurpose::ClientAuth,
-    ];
-    let cert = params.signed_by(&key, &issuer).unwrap().pem();
-    for (name, text) in [
-        ("ca.pem", ca),
-        ("cert.pem", cert),
-        ("key.pem", key.serialize_pem()),
-        ("hint.keys", KEYS.to_owned()),
-    ] {
-        std::fs::write(dir.join(name), text).unwrap();
-    }
 }
