@@ -95,11 +95,20 @@ pub fn select(ranking: &Ranking, snapshot: &Snapshot) -> Choice {
     }
 }
 
-/// The regions of one slot: those that stand as well as the best, without avoided and standby ones unless there are no others. When
+/// The regions of one slot: those that stand as well as the best, without avoided and standby ones unless there are no others, and
+/// without those that have no address, unless none has one: nobody could be told of them, and they would take the place of others. When
 /// none of them has an address of one family, the next in order that has one follows, so that nobody's resolver learns that the
 /// name has no such addresses because the best region has none.
 fn answer(candidates: &[Candidate], slot: u8, snapshot: &Snapshot) -> Regions {
-    let ordered = ordered(candidates, u64::from(slot), snapshot);
+    let of = |region| {
+        let region = snapshot.plan.region(region);
+        region.map_or_else(Families::default, |region| region.families)
+    };
+    let mut ordered = ordered(candidates, u64::from(slot), snapshot);
+    let has_address = |candidate: &Candidate| of(RegionIx(candidate.index)) != Families::default();
+    if ordered.iter().any(has_address) {
+        ordered.retain(has_address);
+    }
     let Some(first) = ordered.first() else {
         return Regions::default();
     };
@@ -112,10 +121,6 @@ fn answer(candidates: &[Candidate], slot: u8, snapshot: &Snapshot) -> Regions {
         .map(|candidate| RegionIx(candidate.index))
         .take(limit)
         .collect();
-    let of = |region| {
-        let region = snapshot.plan.region(region);
-        region.map_or_else(Families::default, |region| region.families)
-    };
     let mut families = Families::default();
     for region in &best {
         families.add(of(*region));
@@ -267,6 +272,11 @@ mod tests {
 
     /// Region 0 has IPv6 alone, region 2 IPv4 alone, the others both; in the order of the topology where nothing is known.
     fn snapshot(answers_max: u8, down: &[u16]) -> Snapshot {
+        snapshot_without(answers_max, down, &[])
+    }
+
+    /// And these regions have no address at all.
+    fn snapshot_without(answers_max: u8, down: &[u16], silent: &[u16]) -> Snapshot {
         let text = include_str!("../../../topology/samples/world.yaml");
         let mut topology = topology::load(text, "world.yaml").unwrap();
         topology.dns.as_mut().unwrap().answers_max = answers_max;
@@ -275,6 +285,10 @@ mod tests {
         };
         first.signaling_addresses.retain(IpAddr::is_ipv6);
         third.signaling_addresses.retain(IpAddr::is_ipv4);
+        for region in silent {
+            let region = topology.regions.get_mut(usize::from(*region)).unwrap();
+            region.signaling_addresses.clear();
+        }
         let mut snapshot = Snapshot::of(Plan::new(&topology));
         let mut live = Live::well(&snapshot.plan);
         for region in down {
@@ -316,6 +330,34 @@ mod tests {
                 select(&ranking, &snapshot),
                 Choice::One(expected),
                 "{answers_max} of {order:?} without {down:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_region_without_an_address_takes_no_place() {
+        for (answers_max, silent, down, best, fill) in [
+            (2, &[0][..], &[][..], &[1, 2][..], &[][..]),
+            (1, &[0, 1], &[], &[2], &[3]),
+            // It stands better than all that have addresses.
+            (2, &[0], &[1, 2, 3], &[1, 2], &[]),
+            // There is nobody else to send clients to.
+            (2, &[0, 1, 2, 3], &[], &[0, 1], &[]),
+        ] {
+            let snapshot = snapshot_without(answers_max, down, silent);
+            let ranking = Ranking {
+                regions_first: [0, 1, 2, 3].map(RegionIx).into(),
+                ..Ranking::default()
+            };
+            let list = |of: &[u16]| of.iter().copied().map(RegionIx).collect();
+            let expected = Regions {
+                best: list(best),
+                fill: list(fill),
+            };
+            assert_eq!(
+                select(&ranking, &snapshot),
+                Choice::One(expected),
+                "{answers_max} without {silent:?}, {down:?} draining"
             );
         }
     }

@@ -43,6 +43,12 @@ pub(super) const CASES: &[Case] = &[
         "zone: RTC.example",
         "61: dns.zone: `RTC.example` is not a name: lower-case letters, digits, `-` and `.`, at most 63 between dots\nbad.yaml:65: dns.nameservers[0].addresses: a name server outside the zone has 1 addresses, expected none",
     ),
+    // Explanations are a zone of their own, where no name server can be.
+    (
+        "name: ns1.rtc.example\n",
+        "name: ns1._explain.signaling.rtc.example\n",
+        "64: dns.nameservers[0].name: `ns1._explain.signaling.rtc.example` is not a name: lower-case letters, digits, `-` and `.`, at most 63 between dots",
+    ),
     (
         "      addresses: [192.0.2.53]\n",
         "",
