@@ -65,7 +65,7 @@ fn children_do_not_outlive_a_killed_parent() {
     let mut up = Up::start(&machine, &["--processes"]);
     let children = up.children();
     up.kill();
-    eventually("every child is gone", Duration::from_secs(2), || {
+    eventually("every child is gone", Duration::from_secs(10), || {
         children.iter().all(|pid| !network::is_alive(*pid))
     });
     // The directory of the killed one goes when the next one starts.
@@ -164,7 +164,7 @@ fn restart(up: &Up<'_>) {
         up.send("POST", "/api/pops/eu-r1/restart", &[], "").status,
         404
     );
-    eventually("everything is ready again", Duration::from_secs(5), || {
+    eventually("everything is ready again", Duration::from_secs(20), || {
         let network = up.get("/api/network").json();
         network["pops"]
             .as_array()

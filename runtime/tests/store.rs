@@ -504,7 +504,7 @@ fn a_line_that_carries_no_medians_carries_the_state() {
 
 #[test]
 fn a_reload_waits_for_no_server_that_does_not_answer() {
-    const RELOADS: usize = 5;
+    const RELOADS: u32 = 10;
     let redis = RedisServer::start(&[]);
     // Connections are made, and nothing is ever said.
     let hung = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -532,8 +532,8 @@ fn a_reload_waits_for_no_server_that_does_not_answer() {
         });
     }
     let took = clock::now().saturating_duration_since(begins);
-    // A connection that is not answered is waited for for a second.
-    assert!(took < Duration::from_secs(2), "{took:?}");
+    // A connection that is not answered is waited for for a second: each of them would have taken so long.
+    assert!(took < RELOADS * Duration::from_millis(600), "{took:?}");
     drop(hung);
 }
 

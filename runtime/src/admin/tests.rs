@@ -190,15 +190,15 @@ fn a_node_with_a_stalled_worker_is_not_ready_until_it_moves() {
     let server = serve(&context, any_port(), admin(Ok(()))).unwrap();
     let mut heart = context.watch.heart("3");
     heart.beat();
-    let until_ready = |expected: &(u16, String)| {
+    let until_ready = |expected: &(u16, String), turn: &mut dyn FnMut()| {
         let deadline = crate::clock::now() + Duration::from_secs(10);
         while get_body(&server, "/readyz") != *expected {
             assert!(crate::clock::now() < deadline, "not {expected:?}");
+            turn();
         }
     };
-    until_ready(&(503, "worker 3 is stalled\n".to_owned()));
-    heart.beat();
-    until_ready(&(200, "ready\n".to_owned()));
+    until_ready(&(503, "worker 3 is stalled\n".to_owned()), &mut || {});
+    until_ready(&(200, "ready\n".to_owned()), &mut || heart.beat());
 }
 
 #[test]

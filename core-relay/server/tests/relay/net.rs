@@ -2,10 +2,11 @@
 
 use std::fs::Permissions;
 use std::io::{Read as _, Write as _};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 use core_relay_link::{Congestion, LinkEvent, LinkId, Links, LinksConfig, Target, Tls};
@@ -15,8 +16,10 @@ use topology::Link;
 use wire::record::{Record, RecordHeader, Records, open_datagram};
 use wire::{ClientAddr, Owner, PopId, RegionId, Tag, TransceiverId};
 
-pub(crate) const DEADLINE: Duration = Duration::from_secs(10);
+pub(crate) const DEADLINE: Duration = Duration::from_secs(20);
 pub(crate) const TRANSCEIVER_PORT: u16 = 5000;
+/// Silence that makes a link down where a test is about something else: whoever plays a PoP has other things to do, too.
+const PATIENT_MS: u32 = 8_000;
 
 /// A network of one region `eu` with relay `r1`, transceivers `t1`, `t2`, and PoPs `ams` (id 1) and `nyc` (id 2).
 pub(crate) struct Net {
@@ -24,14 +27,25 @@ pub(crate) struct Net {
     octets: [u8; 2],
     issuer: Issuer<'static, KeyPair>,
     ca_pem: String,
+    link: Link,
     relay: Option<Child>,
 }
 
 impl Net {
-    /// `test` keeps the addresses of tests that run at the same time apart.
+    /// `test` keeps the addresses of tests that run at the same time apart. Links bear long silences.
     pub(crate) fn new(test: u8) -> Self {
+        Self::with_link(
+            test,
+            Link {
+                down_after_ms: PATIENT_MS,
+                ..Link::default()
+            },
+        )
+    }
+
+    pub(crate) fn with_link(test: u8, link: Link) -> Self {
         let process = std::process::id();
-        let octets = [u8::try_from(process % 120).unwrap() + 100, test];
+        let octets = [range(), test];
         let dir = std::env::temp_dir().join(format!("core-relay-{process}-{test}"));
         std::fs::create_dir_all(&dir).unwrap();
         let key = KeyPair::generate().unwrap();
@@ -43,6 +57,7 @@ impl Net {
             octets,
             issuer: Issuer::new(params, key),
             ca_pem,
+            link,
             relay: None,
         };
         net.write_credentials();
@@ -58,7 +73,7 @@ impl Net {
         let ip = |host| self.ip(host);
         let mut text = format!(
             "version: 1
-network: {{ name: test, drain_max_s: 5 }}
+network: {{ name: test, drain_max_s: 5, link: {{ down_after_ms: {down_after_ms} }} }}
 regions:
   - name: eu
     id: 1
@@ -73,6 +88,7 @@ regions:
         - {{ name: t2, address: {t2}, whip: '{t2}:8080', peer: '{t2}:8443', admin: '{t2}:9100' }}
 pops:
 ",
+            down_after_ms = self.link.down_after_ms,
             r = ip(100),
             cidr = ip(0),
             t1 = ip(1),
@@ -215,7 +231,7 @@ pops:
             worker: 0,
             address: SocketAddr::new(self.ip(100), 7443),
         };
-        TestPop::new(tls, &target)
+        TestPop::new(tls, &target, &self.link)
     }
 
     /// Transceiver `t<number>`.
@@ -242,6 +258,19 @@ impl Drop for Net {
     }
 }
 
+/// R of this process: a 127.R.0.0/16 that no other test run has, held by a listening socket as those of the lab are.
+fn range() -> u8 {
+    const HOLD_PORT: u16 = 4999;
+    static RANGE: LazyLock<(u8, TcpListener)> = LazyLock::new(|| {
+        let start = usize::from(std::process::id().to_le_bytes()[0]);
+        let octets = (64..=250u8).cycle().skip(start).take(187);
+        let hold = |octet| TcpListener::bind((Ipv4Addr::new(127, octet, 255, 254), HOLD_PORT));
+        let mut free = octets.filter_map(|octet| Some((octet, hold(octet).ok()?)));
+        free.next().expect("a range that nobody has")
+    });
+    RANGE.0
+}
+
 /// A PoP worker: links over a real socket, driven by whoever waits for something.
 pub(crate) struct TestPop {
     pub(crate) links: Links,
@@ -252,11 +281,11 @@ pub(crate) struct TestPop {
 }
 
 impl TestPop {
-    fn new(tls: Tls, target: &Target) -> Self {
+    fn new(tls: Tls, target: &Target, link: &Link) -> Self {
         let now = clock::now();
         let config = LinksConfig {
             worker: 0,
-            link: Link::default(),
+            link: link.clone(),
             seed: [7; 32],
             congestion: Congestion::default(),
         };

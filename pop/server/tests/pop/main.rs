@@ -155,7 +155,7 @@ fn an_end_record_ends_the_flow_and_reaches_no_client() {
 
 #[test]
 fn uplink_moves_when_a_relay_falls_silent_and_comes_back_when_the_other_does() {
-    let mut world = World::new(5, 1, MTU);
+    let mut world = World::impatient(5, 1, MTU, 300);
     let (client, _) = world.committed(KEYS);
     let (first, other) = (world.carrier, 1 - world.carrier);
     world.relays[first].dead = true;
@@ -255,8 +255,9 @@ fn a_draining_pop_serves_what_it_has_and_stops_at_once_when_told() {
     assert!(!world.has_ended());
     let told = Instant::now();
     world.stop();
+    // And not when the drain would end.
     assert!(
-        told.elapsed() < Duration::from_secs(1),
+        told.elapsed() < Duration::from_secs(5),
         "{:?}",
         told.elapsed()
     );
@@ -275,7 +276,7 @@ fn draining_workers_end_together() {
     for (net, workers) in [(14, 2), (15, 3)] {
         let mut world = World::new(net, workers, MTU);
         let clients: Vec<_> = (1..workers).map(|_| world.committed(KEYS)).collect();
-        let time = Duration::from_secs(2);
+        let time = Duration::from_secs(4);
         let told = Instant::now();
         world.context.shutdown.drain(time);
         world.until("draining", |world| {
@@ -286,7 +287,7 @@ fn draining_workers_end_together() {
                 .count();
             draining == usize::from(workers)
         });
-        while told.elapsed() < time * 3 / 4 {
+        while told.elapsed() < time / 2 {
             for (client, header) in &clients {
                 client.send(RTP);
                 let (relay, got, payload) = world.next_record();

@@ -29,6 +29,8 @@ pub(crate) const OWNER: Owner = Owner {
 pub(crate) const RTP: &[u8] = b"\x80\x6f\x00\x01 a frame of Opus";
 /// Longest wait for anything; nothing here takes a tenth of it.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// Silence that makes a link down, where a test is not about silence: relays work only while a test waits for something.
+const PATIENT_MS: u32 = 8_000;
 
 /// The network of one test, on addresses of its own: 127.R.`net`.x, with an R of the process's own.
 pub(crate) struct World {
@@ -46,20 +48,32 @@ impl World {
     /// Two core relays and a PoP that has links to both.
     pub(crate) fn new(net: u8, workers: u8, mtu_bytes: u16) -> Self {
         let mut world = Self::without_pop(net, workers, mtu_bytes);
-        world.start().unwrap();
-        world.until("links are up", |world| {
-            world
-                .relays
-                .iter()
-                .all(|relay| relay.up.len() == usize::from(workers))
-                && world.get("/readyz").0 == 200
-        });
+        world.start_with_links(workers);
+        world
+    }
+
+    /// As [`Self::new`], and silence of a relay is noticed within so many milliseconds.
+    pub(crate) fn impatient(net: u8, workers: u8, mtu_bytes: u16, down_after_ms: u32) -> Self {
+        let [patient, impatient] =
+            [PATIENT_MS, down_after_ms].map(|ms| format!("down_after_ms: {ms} "));
+        let text = topology_text(net, workers, mtu_bytes).replace(&patient, &impatient);
+        let mut world = Self::of(&text, Ca::new(), dir_of(net));
+        world.start_with_links(workers);
         world
     }
 
     pub(crate) fn without_pop(net: u8, workers: u8, mtu_bytes: u16) -> Self {
         let text = topology_text(net, workers, mtu_bytes);
         Self::of(&text, Ca::new(), dir_of(net))
+    }
+
+    fn start_with_links(&mut self, workers: u8) {
+        self.start().unwrap();
+        self.until("links are up", |world| {
+            let mut relays = world.relays.iter();
+            relays.all(|relay| relay.up.len() == usize::from(workers))
+                && world.get("/readyz").0 == 200
+        });
     }
 
     fn of(text: &str, ca: Ca, dir: PathBuf) -> Self {
@@ -89,10 +103,7 @@ impl World {
             std::fs::write(dir.join(name), content).unwrap();
         }
         let mut world = Self::of(&text, Ca::new(), dir);
-        world.start().unwrap();
-        world.until("links are up", |world| {
-            world.relays.iter().all(|relay| relay.up.len() == 1) && world.get("/readyz").0 == 200
-        });
+        world.start_with_links(1);
         world
     }
 
@@ -548,7 +559,7 @@ fn topology_text(net: u8, workers: u8, mtu_bytes: u16) -> String {
         "version: 1
 network:
   name: test
-  link: {{ mtu_bytes: {mtu_bytes}, heartbeat_ms: 50, down_after_ms: 300 }}
+  link: {{ mtu_bytes: {mtu_bytes}, heartbeat_ms: 50, down_after_ms: {PATIENT_MS} }}
 regions:
   - name: eu
     id: 1
