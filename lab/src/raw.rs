@@ -114,6 +114,8 @@ pub struct RawClient {
     /// Begins every transaction id: the port, and whether it is IPv6, so that no two clients share one.
     prefix: [u8; 4],
     transactions: u64,
+    /// Answers to proper checks that were said more than once and may still come.
+    repeated: Vec<[u8; 12]>,
 }
 
 impl RawClient {
@@ -133,6 +135,7 @@ impl RawClient {
             socket,
             prefix: [b'l', u8::from(own.is_ipv6()), high, low],
             transactions: 0,
+            repeated: Vec::new(),
         })
     }
 
@@ -154,7 +157,8 @@ impl RawClient {
     }
 
     /// Sends a proper connectivity check until it is answered, and returns every datagram that came on this socket
-    /// meanwhile. What was sent before it goes the same way, so whatever that was to bring has arrived by then.
+    /// meanwhile. What was sent before it goes the same way, so whatever that was to bring has arrived by then. A check that was
+    /// repeated has as many answers; those that come later are nobody's.
     ///
     /// # Errors
     /// No answer within `deadline`.
@@ -171,18 +175,33 @@ impl RawClient {
         let end = clock::now() + deadline;
         let mut answers = Vec::new();
         let mut buffer = [0; 2048];
+        let mut said = 0;
         while clock::now() < end {
             self.send(check.bytes())?;
+            said += 1;
             while let Ok(len) = self.socket.recv(&mut buffer) {
                 let answer = buffer.get(..len).unwrap_or_default().to_vec();
+                if self.take_repeated(&answer) {
+                    continue;
+                }
                 let done = is_success(&answer, id);
                 answers.push(answer);
                 if done {
+                    self.repeated.extend((1..said).map(|_| id));
                     return Ok(answers);
                 }
             }
         }
         anyhow::bail!("no answer to a proper connectivity check within {deadline:?}")
+    }
+
+    /// Whether it is the answer to an earlier check that was repeated: one for each time.
+    fn take_repeated(&mut self, answer: &[u8]) -> bool {
+        let mut repeated = self.repeated.iter();
+        let known = repeated.position(|id| is_success(answer, *id));
+        known
+            .map(|index| self.repeated.swap_remove(index))
+            .is_some()
     }
 }
 
@@ -284,6 +303,19 @@ mod tests {
             end,
             b"\x00\x08\x00\x14\x9a\xea\xa7\x0c\xbf\xd8\xcb\x56\x78\x1e\xf2\xb5\xb2\xd3\xf2\x49\xc1\xb5\x71\xa2\x80\x28\x00\x04\xe5\x7a\x3b\xcf"
         );
+    }
+
+    #[test]
+    fn an_answer_more_for_each_time_a_check_was_repeated_is_nobodys() {
+        let server = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let mut client = RawClient::connect(server.local_addr().unwrap()).unwrap();
+        let success = |id: [u8; 12]| [&[1, 1, 0, 0][..], &COOKIE, &id].concat();
+        let (first, second) = (client.transaction_id(), client.transaction_id());
+        client.repeated = vec![first, first];
+        assert!(!client.take_repeated(&success(second)));
+        assert!(client.take_repeated(&success(first)));
+        assert!(client.take_repeated(&success(first)));
+        assert!(!client.take_repeated(&success(first)), "a third one");
     }
 
     #[test]

@@ -15,8 +15,12 @@ use topology::{FailoverGroup, RedisUrl, StateStore, Topology};
 use crate::wait;
 
 const PROGRAM: &str = "/usr/bin/redis-server";
-const START_MAX: Duration = Duration::from_secs(5);
-const ANSWER_MAX: Duration = Duration::from_secs(2);
+const START_MAX: Duration = Duration::from_secs(15);
+const ANSWER_MAX: Duration = Duration::from_secs(10);
+/// Ports below those that the kernel gives to clients: nobody takes one while no server is there, not even who calls it in vain.
+const PORTS: std::ops::Range<u16> = 12_000..22_000;
+/// Ports that are tried.
+const PORTS_TRIED_MAX: usize = 1000;
 
 /// It is not installed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,11 +59,21 @@ impl Redis {
     }
 
     fn absent_at(ip: IpAddr) -> anyhow::Result<Self> {
-        let free = TcpListener::bind((ip, 0)).context("looking for a free port")?;
-        Ok(Self {
-            address: free.local_addr()?,
-            child: None,
-        })
+        let port = |_| -> anyhow::Result<u16> {
+            let chance = TcpListener::bind((ip, 0)).context("looking for a port")?;
+            let port = chance.local_addr()?.port();
+            Ok(PORTS.start + port % (PORTS.end - PORTS.start))
+        };
+        for port in (0..PORTS_TRIED_MAX).map(port) {
+            let address = SocketAddr::new(ip, port?);
+            if TcpListener::bind(address).is_ok() {
+                return Ok(Self {
+                    address,
+                    child: None,
+                });
+            }
+        }
+        anyhow::bail!("no port of {PORTS:?} is free")
     }
 
     /// On a port of its own.
