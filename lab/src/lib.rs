@@ -24,6 +24,7 @@ pub mod redis_server;
 pub mod scenario;
 pub mod siege;
 pub mod sim;
+pub mod standstill;
 pub mod tools;
 pub mod wait;
 pub mod wan;

@@ -9,6 +9,7 @@ use lab::bench::closed_loop::{Direction, Load, saturate};
 use lab::bench::paced::pace;
 use lab::bench::path::{Path, Variant};
 use lab::bench::world::World;
+use lab::standstill::{Figures, figures};
 use lab::wait;
 use topology::Datagrams;
 
@@ -74,9 +75,15 @@ fn every_path_of_the_benchmark_carries_both_ways_and_accounts_for_each_hop() {
             };
             assert_eq!(working, hops, "{variant:?}");
         }
-        let sample = pace(&mut path, 1000, 100, Duration::from_millis(100)).unwrap();
-        assert!(sample.p50_us > 1.0 && sample.p99_us >= sample.p50_us);
-        assert_eq!(sample.lost, 0, "{variant:?} at a thousand packets a second");
+        let what = format!("{variant:?} at a thousand packets a second");
+        figures(&what, || {
+            let sample = pace(&mut path, 1000, 100, Duration::from_millis(100)).unwrap();
+            assert!(sample.p50_us > 1.0 && sample.p99_us >= sample.p50_us);
+            let mut found = Figures::default();
+            found.below("lost, or late", sample.lost, 1);
+            found
+        })
+        .unwrap();
     }
 }
 

@@ -10,6 +10,7 @@ use lab::delay::Delay;
 use lab::load::{Plan, Running};
 use lab::net::{Network, Shape};
 use lab::redis_server::Redis;
+use lab::standstill::{Figures, figures};
 use lab::wait;
 use serde_json::Value;
 
@@ -101,15 +102,22 @@ fn medians(redis: &Redis) -> Option<Vec<Value>> {
     whole.then(|| found.clone())
 }
 
-fn check(what: &str, truth: u64, measured: &Value) {
+fn check(found: &mut Figures, what: &str, truth: u64, measured: &Value) {
     eprintln!("{what}: {truth} us in truth, {measured} us measured");
     let measured = measured.as_u64().unwrap();
-    let bounds = truth..truth + ERROR_MAX_US;
-    assert!(bounds.contains(&measured), "{what}: {measured}");
+    assert!(
+        measured >= truth,
+        "{what}: {measured} is less than it takes"
+    );
+    found.below(what, measured, truth + ERROR_MAX_US);
 }
 
 #[test]
 fn what_a_pop_measures_is_the_truth_within_milliseconds() {
+    figures("what a PoP measures", measured).unwrap();
+}
+
+fn measured() -> Figures {
     let redis = Redis::start().unwrap();
     let (network, _backbone) = network(&redis);
     let ingress = network.topology().pops[0].ingress[0];
@@ -118,15 +126,16 @@ fn what_a_pop_measures_is_the_truth_within_milliseconds() {
     };
     let calls = calls(&network, ingress, loopback);
     let medians = wait::until("medians of all prefixes", SOON, || medians(&redis)).unwrap();
+    let mut found = Figures::default();
     for (delay_ms, number) in CLIENT_DELAYS_MS.iter().zip(0u8..) {
         let prefix = format!("{}/24", client(loopback, number, 0)).replace(".1/", ".0/");
         let median = medians.iter().find(|it| it[0] == prefix.as_str());
-        check(&prefix, delay_ms * 2000, &median.unwrap()[1]);
+        check(&mut found, &prefix, delay_ms * 2000, &median.unwrap()[1]);
     }
     let told = state(&redis, "p1").unwrap();
     for side in ["rtt_us", "owner_rtt_us"] {
         let link = &told["role"]["pop"]["links"][0];
-        check(side, BACKBONE_DELAY_MS * 2000, &link[side]);
+        check(&mut found, side, BACKBONE_DELAY_MS * 2000, &link[side]);
     }
     let clients = (CLIENTS * CLIENT_DELAYS_MS.len()) as u64;
     assert_eq!(told["role"]["pop"]["flows"], clients);
@@ -142,6 +151,7 @@ fn what_a_pop_measures_is_the_truth_within_milliseconds() {
         let report = load.stop().unwrap();
         assert_eq!(report.sessions_lost, 0, "{report:?}");
     }
+    found
 }
 
 #[test]

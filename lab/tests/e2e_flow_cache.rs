@@ -11,18 +11,23 @@ use lab::load::{Plan, Running};
 use lab::net::{Network, Shape};
 use lab::raw::RawClient;
 use lab::redis_server::Redis;
+use lab::standstill::{Figures, figures};
 use lab::wait;
 use lab::whip::{Session, bare_offer};
 use runtime::clock;
 
 const SOON: Duration = Duration::from_secs(15);
-/// A fifth of the time between two checks of a client.
-const GAP_MS_MAX: f64 = 500.0;
+/// Well below a fifth of the time between two checks of a client.
+const GAP_MS_MAX: f64 = 400.0;
 /// Packets a client sends, one after the other.
 const PACKETS: u32 = 50;
 
 #[test]
 fn another_pop_takes_calls_over_without_a_check() {
+    figures("calls that another PoP takes over", taken_over).unwrap();
+}
+
+fn taken_over() -> Figures {
     let found = run(&[Case::PopTakeover]).unwrap();
     let [row] = found.rows.as_slice() else {
         panic!("redis-server is installed: {:?}", found.missing)
@@ -33,8 +38,14 @@ fn another_pop_takes_calls_over_without_a_check() {
     );
     assert!(row.silence_up_ms_median <= row.silence_up_ms);
     // Below one beat nothing was killed at all.
-    assert!((20.0..GAP_MS_MAX).contains(&row.silence_up_ms));
+    assert!(row.silence_up_ms >= 20.0, "{row:?}");
     assert_eq!(row.moved, 0, "the far end sees another address");
+    // The time until the other one was there comes on top.
+    let away_ms = row.restart_ms.unwrap_or_default();
+    let mut figures = Figures::default();
+    let most = away_ms + GAP_MS_MAX;
+    figures.below("longest silence, ms", row.silence_up_ms, most);
+    figures
 }
 
 /// A session with one client that has been answered once, so that its flow is committed.
@@ -175,28 +186,35 @@ struct Found {
 fn a_redis_that_hangs_or_is_absent_costs_nothing() {
     let baseline = outage(Ill::NoGroup);
     for ill in [Ill::Stopped, Ill::Absent] {
-        let found = outage(ill);
-        assert!(
-            found.lost_before <= baseline.lost_before,
-            "{ill:?}: {found:?}"
-        );
-        for (what, with, without) in [
-            ("start", found.ready_ms, baseline.ready_ms),
-            ("processor time", found.cpu_ms, baseline.cpu_ms),
-            (
-                "first answer",
-                found.first_answer_ms,
-                baseline.first_answer_ms,
-            ),
-        ] {
-            println!("{ill:?}: {what}: {with:.1} ms, {without:.1} ms without a cache");
-            assert!(with <= without * RATIO_MAX + SLACK_MS, "{ill:?}: {what}");
-        }
-        // When a call checks next is chance; that it goes on with that check is not.
-        let (silence, ceiling) = (found.silence_ms, found.ready_ms + CHECK_MS + STILL_MS);
-        println!("{ill:?}: silence: {silence:.1} ms of {ceiling:.1} ms");
-        assert!(silence <= ceiling, "{ill:?}: silence");
+        let what = format!("Redis: {ill:?}");
+        figures(&what, || costs_nothing(ill, baseline)).unwrap();
     }
+}
+
+fn costs_nothing(ill: Ill, baseline: Found) -> Figures {
+    let found = outage(ill);
+    let mut figures = Figures::default();
+    let mut at_most = |what: &str, found: f64, most: f64| {
+        println!("{ill:?}: {what}: {found:.1} of {most:.1}");
+        figures.holds(found <= most, || format!("{what}: {found:.1} of {most:.1}"));
+    };
+    let (before, without) = (found.lost_before as f64, baseline.lost_before as f64);
+    at_most("packets lost while the PoP runs", before, without);
+    for (what, with, without) in [
+        ("start, ms", found.ready_ms, baseline.ready_ms),
+        ("processor time, ms", found.cpu_ms, baseline.cpu_ms),
+        (
+            "first answer, ms",
+            found.first_answer_ms,
+            baseline.first_answer_ms,
+        ),
+    ] {
+        at_most(what, with, without * RATIO_MAX + SLACK_MS);
+    }
+    // When a call checks next is chance; that it goes on with that check is not.
+    let ceiling = found.ready_ms + CHECK_MS + STILL_MS;
+    at_most("silence, ms", found.silence_ms, ceiling);
+    figures
 }
 
 fn outage(ill: Ill) -> Found {

@@ -8,7 +8,9 @@ use std::time::Duration;
 use lab::freeze::Frozen;
 use lab::load::{Plan, Running};
 use lab::net::{Network, Shape};
+use lab::standstill::{Figures, figures};
 use lab::{http, wait};
+use runtime::clock;
 
 const SESSIONS: u64 = 20;
 const SOON: Duration = Duration::from_secs(15);
@@ -39,6 +41,11 @@ fn stalled(network: &Network, node: &str, metric: &str, worker: &str) -> f64 {
 
 #[test]
 fn a_worker_that_stalls_is_seen_within_two_seconds_and_seen_to_move_again() {
+    figures("a worker that stalls", stalls).unwrap();
+}
+
+fn stalls() -> Figures {
+    let mut found = Figures::default();
     let shape = Shape {
         workers: 2,
         ..Shape::default()
@@ -51,12 +58,14 @@ fn a_worker_that_stalls_is_seen_within_two_seconds_and_seen_to_move_again() {
     ];
     for (node, thread, worker) in cases {
         let frozen = Frozen::thread_named(network.pid(node).unwrap(), thread).unwrap();
+        let stands_still = clock::now();
         let reason = (503, format!("worker {worker} is stalled"));
-        let seen = Duration::from_secs(2);
-        wait::until_true(&format!("{node} not to be ready"), seen, || {
+        wait::until_true(&format!("{node} not to be ready"), SOON, || {
             readiness(&network, node) == reason
         })
         .unwrap();
+        let took = clock::now() - stands_still;
+        found.below("until it is seen", took, Duration::from_secs(2));
         let now_stalled = |metric| stalled(&network, node, metric, worker);
         assert_eq!(now_stalled("firsthop_worker_stalled"), 1.0, "{node}");
         drop(frozen);
@@ -74,6 +83,7 @@ fn a_worker_that_stalls_is_seen_within_two_seconds_and_seen_to_move_again() {
             "{node}"
         );
     }
+    found
 }
 
 #[test]

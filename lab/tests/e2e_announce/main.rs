@@ -18,6 +18,7 @@ use lab::freeze::Frozen;
 use lab::net::{Network, Shape, namespace, programs_dir};
 use lab::redis_server::Redis;
 use lab::siege::{Calls, Echo, Hints};
+use lab::standstill::{Figures, figures};
 use lab::{http, wait};
 use nix::sched::{CloneFlags, setns};
 use runtime::clock;
@@ -111,55 +112,63 @@ fn wait_announced(at: &[&str], metric: Option<u32>, deadline: Duration) -> Durat
     clock::now() - began
 }
 
-fn in_namespace(test: impl FnOnce() + Send) {
+fn in_namespace<T: Send>(test: impl FnOnce() -> T + Send) -> T {
     namespace::run(|_| {
         put_vips(&[]);
-        test();
-        Ok(())
+        Ok(test())
     })
-    .unwrap();
+    .unwrap()
 }
 
 #[test]
 fn a_healthy_pop_is_announced_and_whatever_kills_its_data_plane_is_not() {
-    in_namespace(|| {
-        let shape = Shape {
-            workers: 2,
-            ..Shape::default()
-        };
-        let mut network = Network::start_with(&shape, |topology| anycast(topology, 1)).unwrap();
-        let up = wait_announced(&[], Some(100), SOON);
-        let state = network.state("p1").unwrap();
-        assert_eq!(state["announce"]["announce"], "up", "{state}");
-        assert_eq!(state["announce"]["amiss"], serde_json::json!([]));
-        let ingress = state["ingress"].as_array().unwrap();
-        assert_eq!(ingress.len(), 3, "its own address and both VIPs: {state}");
+    let what = "a PoP whose data plane dies";
+    figures(what, || in_namespace(a_data_plane_dies)).unwrap();
+}
 
-        // A worker stands still, and with it everything that is not of the data plane.
-        let pid = network.pid("p1").unwrap();
-        for (threads, up_again) in [(&["pop-1"][..], 3), (&["control", "pop-0"], 5)] {
-            let frozen: Vec<_> = threads
-                .iter()
-                .map(|thread| Frozen::thread_named(pid, thread).unwrap())
-                .collect();
-            let took = wait_announced(&[], None, Duration::from_millis(300) + SLACK);
-            eprintln!("withdrawn {took:?} after {threads:?} stood still");
-            drop(frozen);
-            let back = wait_announced(&[], Some(100), Duration::from_secs(up_again) + SLACK);
-            assert!(back >= Duration::from_secs(1), "{back:?}: damping");
-        }
-        let log = network.log("p1");
-        let said = |text: &str| log.lines().filter(|line| line.contains(text)).count();
-        assert_eq!(said("\"reason\":\"stalled\""), 2, "{log}");
+fn a_data_plane_dies() -> Figures {
+    let mut found = Figures::default();
+    let shape = Shape {
+        workers: 2,
+        ..Shape::default()
+    };
+    let mut network = Network::start_with(&shape, |topology| anycast(topology, 1)).unwrap();
+    let up = wait_announced(&[], Some(100), SOON);
+    let state = network.state("p1").unwrap();
+    assert_eq!(state["announce"]["announce"], "up", "{state}");
+    assert_eq!(state["announce"]["amiss"], serde_json::json!([]));
+    let ingress = state["ingress"].as_array().unwrap();
+    assert_eq!(ingress.len(), 3, "its own address and both VIPs: {state}");
 
-        // The process is gone: so are device and routes.
-        network.kill("p1").unwrap();
+    // A worker stands still, and with it everything that is not of the data plane.
+    let pid = network.pid("p1").unwrap();
+    for (threads, up_again) in [(&["pop-1"][..], 3), (&["control", "pop-0"], 5)] {
+        let frozen: Vec<_> = threads
+            .iter()
+            .map(|thread| Frozen::thread_named(pid, thread).unwrap())
+            .collect();
         let took = wait_announced(&[], None, SOON);
-        eprintln!("announced {up:?} after the start; gone {took:?} after the kill");
-        assert!(!ip(&["link", "show"]).contains("vip0"));
-        network.start_node("p1").unwrap();
-        wait_announced(&[], Some(100), SOON);
-    });
+        eprintln!("withdrawn {took:?} after {threads:?} stood still");
+        drop(frozen);
+        found.below("withdrawn", took, Duration::from_millis(300) + SLACK);
+        let back = wait_announced(&[], Some(100), SOON);
+        assert!(back >= Duration::from_secs(1), "{back:?}: damping");
+        found.below("back", back, Duration::from_secs(up_again) + SLACK);
+    }
+    let log = network.log("p1");
+    let said = |text: &str| log.lines().filter(|line| line.contains(text)).count();
+    assert!(said("\"reason\":\"stalled\"") >= 2, "{log}");
+    // Once for each time, unless a worker stood still that nobody held.
+    found.below("stalls", said("\"reason\":\"stalled\""), 3);
+
+    // The process is gone: so are device and routes.
+    network.kill("p1").unwrap();
+    let took = wait_announced(&[], None, SOON);
+    eprintln!("announced {up:?} after the start; gone {took:?} after the kill");
+    assert!(!ip(&["link", "show"]).contains("vip0"));
+    network.start_node("p1").unwrap();
+    wait_announced(&[], Some(100), SOON);
+    found
 }
 
 #[test]
