@@ -18,6 +18,6 @@ mod run;
 mod svg;
 
 pub use figures::{Figures, Spread, Way};
-pub use file::{Act, Scenario, scenarios_dir};
+pub use file::{Act, Must, Scenario, scenarios_dir};
 pub use report::{Outcome, write};
 pub use run::{Run, run};

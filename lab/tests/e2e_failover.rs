@@ -2,34 +2,35 @@
 
 #![cfg(test)]
 
-use lab::scenario::{Act, Outcome, Scenario, run};
+use lab::scenario::{Act, Must, Outcome, Scenario, run};
 
 /// What this machine adds when something else runs on it is no fault of the network: a scenario has another try.
 const TRIES: usize = 2;
+/// Tries beside them in which the client itself stood still.
+const DISTURBED_MAX: usize = 3;
 
 fn holds(scenario: &Scenario) -> Outcome {
-    let mut outcome = None;
-    for _ in 0..TRIES {
-        let found = run(scenario).unwrap();
-        let found = Outcome::new(scenario, &[found]);
+    let (mut tries, mut disturbed) = (0, 0);
+    loop {
+        let run = run(scenario).unwrap();
+        let found = Outcome::new(scenario, std::slice::from_ref(&run));
+        let name = &scenario.name;
         println!("{}", found.line());
         println!("    {:?} {:?}", found.broken, found.complaints);
         // Whatever the machine does, no call ends.
-        assert_eq!(found.sessions_lost, 0, "{}", scenario.name);
-        let good = found.broken.is_empty();
-        outcome = Some(found);
-        if good {
-            break;
+        assert_eq!(found.sessions_lost, 0, "{name}");
+        if found.broken.is_empty() {
+            return found;
         }
+        if run.is_disturbed() && disturbed < DISTURBED_MAX {
+            disturbed += 1;
+            let ms = run.figures.standstill_ms;
+            println!("    the client stood still for {ms:.0} ms: once more");
+            continue;
+        }
+        tries += 1;
+        assert!(tries < TRIES, "{name}: {:?}", found.broken);
     }
-    let outcome = outcome.expect("there is at least one try");
-    assert!(
-        outcome.broken.is_empty(),
-        "{}: {:?}",
-        scenario.name,
-        outcome.broken
-    );
-    outcome
 }
 
 #[test]
@@ -51,11 +52,13 @@ fn calls_live_through_what_every_change_is_tested_with() {
 fn a_plan_that_does_not_hold_is_found_out() {
     let mut scenario = Scenario::find("kill-pop-noredis").unwrap();
     scenario.calls.count = 5;
-    scenario.watch_s = 4;
-    // Not even a call that nothing happened to is so quick.
-    scenario.must.silence_up_ms = Some(10.0);
-    scenario.must.path = Some(("fra".to_owned(), "fra".to_owned()));
     assert!(matches!(scenario.faults[0].act, Act::World(_)));
+    // Not even a call that nothing happened to is so quick, and before the fault none is there.
+    scenario.must = Must {
+        silence_up_ms: Some(10.0),
+        path: Some(("fra".to_owned(), "fra".to_owned())),
+        ..Must::default()
+    };
     let found = run(&scenario).unwrap();
     assert_eq!(found.broken.len(), 2, "{:?}", found.broken);
     assert!(found.figures.up.lost > 0 && found.figures.down.lost > 0);

@@ -8,8 +8,13 @@ use lab::load::{Plan, Running};
 use lab::net::{Network, Program, Shape};
 use lab::process::Usage;
 use lab::wait;
+use runtime::clock;
 
 const SESSIONS: usize = 200;
+/// Frames of a call a second.
+const FRAMES_PER_S: f64 = 50.0;
+/// A call goes on with its client's next check at the latest: 2.5 s, or 900 ms after one that was not answered.
+const CHECKED_WITHIN_S: f64 = 3.4;
 
 /// Sessions whose far end measures: each direction for itself.
 const MEASURED: usize = 25;
@@ -28,25 +33,29 @@ fn each_direction_is_measured_for_itself() {
     load.wait_received(MEASURED as u64 * 50, connect_max)
         .unwrap();
     network.kill("p1").unwrap();
+    let killed = clock::now();
     let sent = load.progress().sent();
     wait::until_true("a silence of 20 frames", connect_max, || {
         load.progress().sent() >= sent + MEASURED as u64 * 20
     })
     .unwrap();
     network.start_node("p1").unwrap();
+    let away_s = (clock::now() - killed).as_secs_f64();
     load.wait_received(MEASURED as u64 * 50 * 4, connect_max)
         .unwrap();
     let report = load.stop().unwrap();
     assert_eq!((report.connected, report.sessions_lost), (MEASURED, 0));
     assert_eq!((report.altered, report.calls.len()), (0, MEASURED));
+    // And a second in which nobody runs.
+    let lost_max = (away_s + CHECKED_WITHIN_S + 1.0) * FRAMES_PER_S;
     for call in &report.calls {
         assert!(!call.lost && call.name.starts_with("t1/"), "{call:?}");
         let lost_up = call.sent.len() - call.up.len();
         let lost_down = call.spoken as usize - call.down.len();
-        let lost = 10..50 * 4;
+        let is_lost = |lost: usize| (10.0..lost_max).contains(&(lost as f64));
         assert!(
-            lost.contains(&lost_up) && lost.contains(&lost_down),
-            "{lost_up} {lost_down}"
+            is_lost(lost_up) && is_lost(lost_down),
+            "{lost_up} {lost_down}, at most {lost_max}"
         );
         assert!(call.up.is_sorted_by_key(|frame| frame.number));
         let trips = call.round_trips.iter().map(|trip| trip.took_us);

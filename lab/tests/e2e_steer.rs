@@ -10,6 +10,7 @@ use std::time::Duration;
 use lab::http;
 use lab::net::{Network, Shape};
 use lab::redis_server::Redis;
+use lab::standstill::{Figures, figures};
 use lab::wait;
 use lab::whip::{SDP, bare_offer};
 use nix::sys::signal::{Signal, kill};
@@ -102,6 +103,29 @@ fn until_candidates(network: &Network, expected: &[&str]) {
     wait::until_true(&what, HEARD_MAX, || candidates(network, &[]) == expected).unwrap();
 }
 
+/// What comes before a request, and its fields.
+type Claims<'a> = (&'a [u8], &'a [(&'a str, &'a str)]);
+
+/// Waits until an offer with these claims is answered with `expected`, and never with `wrong`. Steering that is slow for once is not
+/// waited for, and its candidates are those of nobody in particular. Returns how often it was asked.
+fn until_told(
+    network: &Network,
+    (proxy, headers): Claims<'_>,
+    expected: [&str; 3],
+    wrong: [&str; 3],
+) -> f64 {
+    let mut asked = 0.0;
+    let what = format!("offers to be answered with {expected:?}");
+    wait::until_true(&what, HEARD_MAX, || {
+        asked += 1.0;
+        let found = candidates_behind(proxy, network, headers);
+        assert_ne!(found, wrong, "{headers:?}");
+        found == expected
+    })
+    .unwrap();
+    asked
+}
+
 fn counted(network: &Network, outcome: &str) -> f64 {
     let metric = "firsthop_transceiver_steering_questions_total";
     let scrape = network.metrics("t1").unwrap();
@@ -159,18 +183,30 @@ fn nodes_of_the_topology_alone_are_answered_and_soon() {
     let refused = scrape.sum("firsthop_geodns_steer_connections_refused_total", &[]);
     assert!(refused >= 2.0, "{refused}");
 
-    let many = ask(&network, &network, Some("t1"), 1_000).unwrap();
+    figures("answers of steering", || soon(&network)).unwrap();
+}
+
+/// A thousand questions on one connection.
+fn soon(network: &Network) -> Figures {
+    let many = ask(network, network, Some("t1"), 1_000).unwrap();
     let seconds = many.lines().filter_map(|line| line.parse::<f64>().ok());
     let mut seconds: Vec<f64> = seconds.collect();
     assert_eq!(seconds.len(), 1_000);
     seconds.sort_by(f64::total_cmp);
     let (p50, p99) = (seconds[500], seconds[990]);
     println!("steer over TLS, one connection: p50 {p50:.6} s, p99 {p99:.6} s");
-    assert!(p99 < 0.02, "p99 {p99} s; a quiet machine has some 0.0005");
+    // A quiet machine has some 0.0005.
+    let mut found = Figures::default();
+    found.below("p99, s", p99, 0.02);
+    found
 }
 
 #[test]
 fn signaling_answers_in_time_whatever_steering_does() {
+    figures("offers while steering is stuck", in_time).unwrap();
+}
+
+fn in_time() -> Figures {
     let mut network = Network::start_with(&shape(), steered).unwrap();
     let timeout_ms = network.topology().steering.timeout_ms;
     let within = Duration::from_millis(timeout_ms.into()) + SLACK;
@@ -181,11 +217,11 @@ fn signaling_answers_in_time_whatever_steering_does() {
     let (timeouts, skips) = (before("timeout"), before("skipped"));
 
     signal(&network, "g1", Signal::SIGSTOP);
+    let mut longest = Duration::ZERO;
     for _ in 0..5 {
         let began = clock::now();
         assert_eq!(candidates(&network, &[]), unsteered);
-        let took = clock::now() - began;
-        assert!(took < within, "an offer took {took:?}");
+        longest = longest.max(clock::now() - began);
     }
     // Three offers in a row, or one look at the node, find out; the others do not ask.
     assert!(counted(&network, "timeout") <= timeouts + 3.0);
@@ -201,6 +237,9 @@ fn signaling_answers_in_time_whatever_steering_does() {
     assert!(counted(&network, "unreachable") <= unreachable + 1.0);
     network.start_node("g1").unwrap();
     until_candidates(&network, &steered);
+    let mut found = Figures::default();
+    found.below("the longest offer", longest, within);
+    found
 }
 
 #[test]
@@ -296,27 +335,26 @@ fn the_word_of_trusted_proxies_counts_and_nobody_elses() {
         ("x-forwarded-for", "192.0.2.9, 198.51.100.7"),
         ("forwarded", "for=\"198.51.100.7:4711\";proto=https"),
     ];
+    let mut asked = 0.0;
     for claim in claims {
-        assert_eq!(
-            candidates(&network, &[claim]),
-            here,
-            "a stranger: {claim:?}"
-        );
+        asked += until_told(&network, (b"", &[claim]), here, there);
     }
     let found = |network: &Network, found| {
         let scrape = network.metrics("t1").unwrap();
         scrape.sum("firsthop_proxy_clients_total", &[("found", found)])
     };
-    assert!((found(&network, "spoofed") - 2.0).abs() < f64::EPSILON);
+    assert!((found(&network, "spoofed") - asked).abs() < f64::EPSILON);
     let mut topology = network.topology().clone();
     topology.network.signaling.trusted_proxies = vec!["127.0.0.0/8".parse().unwrap()];
     network.rewrite_topology(topology).unwrap();
     network.reload().unwrap();
     for claim in claims {
-        assert_eq!(candidates(&network, &[claim]), there, "{claim:?}");
+        until_told(&network, (b"", &[claim]), there, here);
     }
-    assert_eq!(candidates(&network, &[]), here);
-    assert_eq!(candidates(&network, &[("x-forwarded-for", "junk")]), here);
+    let junk = ("x-forwarded-for", "junk");
+    for claims in [&[][..], &[junk]] {
+        until_told(&network, (b"", claims), here, there);
+    }
     assert!(found(&network, "unreadable") >= 1.0);
 
     // The same with the PROXY protocol: a header that names a client, one of the proxy's own check, none, and one that is wrong.
@@ -330,9 +368,9 @@ fn the_word_of_trusted_proxies_counts_and_nobody_elses() {
     };
     let addresses = [198, 51, 100, 7, 127, 0, 0, 1, 0x12, 0x34, 0x1f, 0x90];
     let proxied = head(0x21, 0x11, &addresses);
-    assert_eq!(candidates_behind(&proxied, &network, &[]), there);
+    until_told(&network, (&proxied, &[]), there, here);
     assert!(found(&network, "proxy_header") >= 1.0);
-    assert_eq!(candidates_behind(&head(0x20, 0, &[]), &network, &[]), here);
+    until_told(&network, (&head(0x20, 0, &[]), &[]), here, there);
     for wrong in [
         b"".to_vec(),
         head(0x31, 0x11, &addresses),

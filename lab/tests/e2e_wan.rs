@@ -18,6 +18,8 @@ const QUIET: Duration = Duration::from_millis(300);
 /// A packet waits for three threads to wake: the emulator when it comes and when it is due, and whoever receives it. The loopback
 /// of a namespace is one such wake-up.
 const WAKE_UPS: f64 = 3.0;
+/// Rounds of which one has to be good.
+const ROUNDS: usize = 10;
 
 fn received(socket: &UdpSocket) -> usize {
     socket.set_read_timeout(Some(QUIET)).unwrap();
@@ -35,18 +37,17 @@ fn passes(from: &UdpSocket, to: &UdpSocket, len: usize) -> bool {
 fn delays_are_true_to_what_was_set_as_far_as_the_machine_lets_them() {
     let pair = Pair::open("truth").unwrap();
     for per_s in [1000, 10_000] {
-        // The best of a few rounds: noise only adds.
-        let rounds = (0..3).map(|_| pair.truth(per_s, 2).unwrap());
-        let untrue = |truth: &Truth| 1.0 - truth.share_true;
-        let best = rounds.min_by(|a, b| untrue(a).total_cmp(&untrue(b)));
-        let best = best.unwrap();
-        println!("{best:?}");
-        let machine = 1.0 - best.share_true_loopback;
-        assert!(
-            untrue(&best) <= 0.01_f64.max(WAKE_UPS * machine),
-            "{best:?}"
-        );
-        assert!((-50.0..300.0).contains(&best.error_us_p50), "{best:?}");
+        // One good round of a few: noise only adds.
+        let mut rounds = (0..ROUNDS).map(|_| pair.truth(per_s, 2).unwrap());
+        let is_good = |truth: &Truth| {
+            println!("{truth:?}");
+            let machine = 1.0 - truth.share_true_loopback;
+            let untrue = 1.0 - truth.share_true;
+            let median = (-50.0..300.0).contains(&truth.error_us_p50);
+            untrue <= 0.01_f64.max(WAKE_UPS * machine) && median
+        };
+        let found = rounds.any(|truth| is_good(&truth));
+        assert!(found, "delays are not true at {per_s} packets a second");
     }
 }
 
@@ -72,7 +73,8 @@ fn each_direction_does_what_it_is_told_while_it_runs() {
     assert!(passes(&a, &b, 1272) && !passes(&a, &b, 1273));
     assert!(passes(&b, &a, 1273));
     order("set a>b black_hole_above_bytes=0 loss_ppm=100000");
-    let lossy = delays((&a, &b), 5000, 5000).unwrap();
+    // So slow that whoever receives may be away for a quarter of a second, and the kernel keeps it all.
+    let lossy = delays((&a, &b), 1000, 5000).unwrap();
     let arrived = lossy.delays.len();
     // Six standard deviations.
     assert!((4370..4630).contains(&arrived), "{arrived}");

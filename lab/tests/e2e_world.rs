@@ -10,8 +10,10 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
+use lab::standstill::{Figures, figures};
 use lab::wait;
-use lab::world::{Fault, Options, World, WorldFile};
+use lab::world::plan::BACKBONE;
+use lab::world::{Fault, Options, Plan, World, WorldFile};
 use runtime::clock;
 
 const SOON: Duration = Duration::from_secs(20);
@@ -35,31 +37,56 @@ fn processes_with(text: &str) -> Vec<String> {
     found
 }
 
-/// Network devices and named namespaces that the machine itself sees.
-fn of_the_machine() -> (BTreeSet<String>, BTreeSet<String>) {
+/// Network devices and named namespaces of a world that the machine itself sees.
+fn seen_by_the_machine(plan: &Plan) -> Vec<String> {
+    let nodes = || plan.nodes.keys();
+    let namespaces = nodes().map(|node| plan.wan.namespace(node));
+    let devices = nodes().map(|node| format!("to-{node}"));
+    let own: BTreeSet<String> = namespaces
+        .chain(devices)
+        .chain([BACKBONE.to_owned()])
+        .collect();
     let names = |dir: &str| {
         let entries = fs::read_dir(dir).into_iter().flatten().flatten();
-        let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
-        names.collect()
+        entries.map(|entry| entry.file_name().to_string_lossy().into_owned())
     };
-    (names("/sys/class/net"), names("/run/netns"))
+    let all = names("/sys/class/net").chain(names("/run/netns"));
+    all.filter(|name| own.contains(name)).collect()
 }
 
-/// The least of a few round trips from every client to the VIPs, against what the wires say.
+/// Waits until of a few round trips from every client to the VIPs the least is what the wires say: BFD takes a machine that stands still
+/// for a dead wire, and packets go another way until its session is back. No packet ever takes less.
 fn round_trips_are_those_of_the_matrix(world: &World, alive: &[&str]) {
+    let mut wrong = Vec::new();
+    let right = wait::until_true("round trips", SOON, || {
+        wrong = round_trips_too_long(world, alive);
+        wrong.is_empty()
+    });
+    right.unwrap_or_else(|error| panic!("{error}: {wrong:#?}"));
+}
+
+fn round_trips_too_long(world: &World, alive: &[&str]) -> Vec<String> {
+    let mut wrong = Vec::new();
     for client in world.plan().clients() {
         let pop = world.shortest(client, alive).unwrap();
         let said = world.plan().rtt_ms(client, pop).unwrap();
         for vip in world.vips() {
-            let took = (0..3).map(|_| world.round_trip(client, vip.ip()).unwrap());
-            let ms = took.min().unwrap().as_secs_f64() * 1000.0;
-            let well = (said..said + MACHINE_MS).contains(&ms);
-            assert!(
-                well,
-                "{client} to {vip} at {pop}: {ms:.1} ms, not {said:.1}"
-            );
+            let took: Result<Vec<_>, _> =
+                (0..3).map(|_| world.round_trip(client, vip.ip())).collect();
+            let found = match took {
+                Ok(took) => {
+                    let ms = took.iter().min().unwrap().as_secs_f64() * 1000.0;
+                    let at = format!("{client} to {vip} at {pop}: {ms:.1} ms, not {said:.1}");
+                    assert!(ms >= said, "{at}");
+                    (ms >= said + MACHINE_MS).then_some(at)
+                }
+                // Nobody answers while routes change.
+                Err(error) => Some(format!("{error:#}")),
+            };
+            wrong.extend(found);
         }
     }
+    wrong
 }
 
 #[test]
@@ -67,21 +94,13 @@ fn clients_go_to_the_nearest_pop_before_and_after_each_loss() {
     let world = up("small");
     let pid = world.pid();
     let dir = world.dir().display().to_string();
-    assert_eq!(
-        world.nearest_table().unwrap(),
-        world.shortest_table(&["lon", "fra", "wdc"])
-    );
-    assert_eq!(
-        world.nearest("c-mad", world.vips()[0]).unwrap().as_deref(),
-        Some("fra")
-    );
+    let shortest = |client: &str, alive| world.shortest(client, alive).unwrap().to_owned();
+    assert_eq!(shortest("c-mad", &["lon", "fra", "wdc"]), "fra");
+    world.wait_nearest(&["lon", "fra", "wdc"], SOON).unwrap();
     round_trips_are_those_of_the_matrix(&world, &["lon", "fra", "wdc"]);
     world.kill("lon").unwrap();
     world.wait_nearest(&["fra", "wdc"], SOON).unwrap();
-    assert_eq!(
-        world.nearest("c-lon", world.vips()[1]).unwrap().as_deref(),
-        Some("fra")
-    );
+    assert_eq!(shortest("c-lon", &["fra", "wdc"]), "fra");
     round_trips_are_those_of_the_matrix(&world, &["fra", "wdc"]);
     world.power_off("fra").unwrap();
     world.wait_nearest(&["wdc"], SOON).unwrap();
@@ -127,11 +146,10 @@ fn when_every_pop_has_withdrawn_packets_still_reach_the_nearest() {
 #[test]
 fn a_pop_that_drains_hands_its_clients_over_and_takes_them_back() {
     let world = up("small");
-    world.fault(&"drain lon".parse().unwrap()).unwrap();
-    world.wait_nearest(&["fra", "wdc"], SOON).unwrap();
-    // Still announced: who is nearest has moved by communities alone.
-    let drain = world.admin("lon", "GET", "/v1/drain").unwrap().body;
-    assert!(drain.contains("\"announce\":\"draining\""), "{drain}");
+    figures("clients that move while the PoP is announced", || {
+        moves_by_communities(&world)
+    })
+    .unwrap();
     let withdrawn = || {
         let drain = world.admin("lon", "GET", "/v1/drain");
         drain.is_ok_and(|drain| drain.body.contains("\"announce\":\"withdrawn\""))
@@ -148,9 +166,21 @@ fn a_pop_that_drains_hands_its_clients_over_and_takes_them_back() {
     world.check().unwrap();
 }
 
+/// Who is nearest moves by communities alone, in the two seconds or more that routers have for it: then it is withdrawn.
+fn moves_by_communities(world: &World) -> Figures {
+    world.fault(&"undrain lon".parse().unwrap()).unwrap();
+    world.wait_nearest(&["lon", "fra", "wdc"], SOON).unwrap();
+    world.fault(&"drain lon".parse().unwrap()).unwrap();
+    world.wait_nearest(&["fra", "wdc"], SOON).unwrap();
+    let drain = world.admin("lon", "GET", "/v1/drain").unwrap().body;
+    let mut found = Figures::default();
+    let announced = drain.contains("\"announce\":\"draining\"");
+    found.holds(announced, || format!("no longer announced: {drain}"));
+    found
+}
+
 #[test]
 fn worlds_stand_side_by_side() {
-    let before = of_the_machine();
     let (one, other) = thread::scope(|scope| {
         let one = scope.spawn(|| up("small"));
         (one.join().unwrap(), up("small"))
@@ -158,12 +188,9 @@ fn worlds_stand_side_by_side() {
     assert_ne!(one.dir(), other.dir());
     one.kill("lon").unwrap();
     one.wait_nearest(&["fra", "wdc"], SOON).unwrap();
-    assert_eq!(
-        other.nearest_table().unwrap(),
-        other.shortest_table(&["lon", "fra", "wdc"])
-    );
+    other.wait_nearest(&["lon", "fra", "wdc"], SOON).unwrap();
     assert!(other.is_running("lon").unwrap() && !one.is_running("lon").unwrap());
-    assert_eq!(of_the_machine(), before, "the machine sees nothing of them");
+    assert_eq!(seen_by_the_machine(one.plan()), [""; 0]);
     drop(one);
     other.wan("cut lon r-lon").unwrap();
     other.wait_nearest(&["fra", "wdc"], SOON).unwrap();
@@ -226,14 +253,15 @@ fn lab(words: &[&str]) -> Command {
 
 #[test]
 fn a_world_that_is_killed_leaves_nothing() {
-    let before = of_the_machine();
+    let mut file = WorldFile::find("small").unwrap();
     let mut standing = Standing::begin("kill");
+    file.rename(&standing.name).unwrap();
     let dir = standing.dir();
     assert!(processes_with(&dir).len() > 10);
     standing.child.kill().unwrap();
     standing.child.wait().unwrap();
     wait::until_true("everybody's end", SOON, || processes_with(&dir).is_empty()).unwrap();
-    assert_eq!(of_the_machine(), before);
+    assert_eq!(seen_by_the_machine(&Plan::new(&file).unwrap()), [""; 0]);
 }
 
 #[test]
@@ -286,7 +314,7 @@ fn the_whole_world_is_up_in_seconds() {
     assert!(took < 3 * SOON);
     let pops: Vec<&str> = world.plan().pops().collect();
     assert_eq!(pops.len(), 12);
-    assert_eq!(world.nearest_table().unwrap(), world.shortest_table(&pops));
+    world.wait_nearest(&pops, SOON).unwrap();
     round_trips_are_those_of_the_matrix(&world, &pops);
     let left: Vec<&str> = pops
         .iter()
