@@ -25,3 +25,4 @@ pub mod questions;
 pub mod reload;
 pub mod report;
 pub mod servers;
+pub mod steer;

@@ -27,9 +27,9 @@ pub struct GeodnsArguments {
     /// Questions with a client cookie, in percent
     #[arg(long, default_value_t = 25)]
     cookies: u32,
-    /// These servers only
+    /// These servers and parts only
     #[arg(long, value_enum, value_delimiter = ',')]
-    only: Vec<Server>,
+    only: Vec<Part>,
     /// Questions a second while files are replaced; 0: leave that part out
     #[arg(long, default_value_t = 100_000)]
     reload_rate: u32,
@@ -50,6 +50,31 @@ pub struct NameServerArguments {
     database: PathBuf,
 }
 
+/// What can be asked for alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Part {
+    Ours,
+    Gdnsd,
+    Knot,
+    Hickory,
+    Floor,
+    /// Steering over HTTP.
+    Steer,
+}
+
+impl Part {
+    const fn server(self) -> Option<Server> {
+        match self {
+            Self::Ours => Some(Server::Ours),
+            Self::Gdnsd => Some(Server::Gdnsd),
+            Self::Knot => Some(Server::Knot),
+            Self::Hickory => Some(Server::Hickory),
+            Self::Floor => Some(Server::Floor),
+            Self::Steer => None,
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
 enum Own {
     Hickory,
@@ -68,8 +93,9 @@ pub fn geodns(arguments: &GeodnsArguments) -> anyhow::Result<()> {
         cookies_percent: arguments.cookies,
         servers: match arguments.only.as_slice() {
             [] => Server::ALL.to_vec(),
-            some => some.to_vec(),
+            some => some.iter().copied().filter_map(Part::server).collect(),
         },
+        steer: arguments.only.is_empty() || arguments.only.contains(&Part::Steer),
         reload_rate: (arguments.reload_rate > 0).then_some(arguments.reload_rate),
     };
     let found = report::run(&options)?;

@@ -100,7 +100,7 @@ impl Found {
         }
     }
 
-    fn note(&mut self, since: Duration) {
+    pub(super) fn note(&mut self, since: Duration) {
         let us = usize::try_from(since.as_micros()).unwrap_or(usize::MAX);
         if let Some(count) = self.latency_us.get_mut(us.min(LATENCY_US_MAX - 1)) {
             *count += 1;

@@ -1,4 +1,4 @@
-//! The geodns program with the map of the comparison: six regions, one PoP, one GeoDNS node. Nothing else of the network runs.
+//! The geodns program with the map of the comparison: six regions, some PoPs, one GeoDNS node. Nothing else of the network runs.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
@@ -16,12 +16,12 @@ use crate::net::{Network, Shape};
 /// Name of the node.
 pub const NODE: &str = "ns1";
 
-/// Starts it on one processor.
-pub(super) fn start(database: &Database) -> anyhow::Result<Network> {
+/// Starts it on one processor, in a topology of so many PoPs.
+pub(super) fn start(database: &Database, pops: u8) -> anyhow::Result<Network> {
     let shape = Shape {
         core_relays: 1,
         transceivers: 1,
-        pops: 1,
+        pops,
         processor: Some(PATH),
         geo_databases: vec![database.file().to_owned()],
         ..Shape::default()
@@ -55,8 +55,8 @@ fn adjust(topology: &mut Topology) -> anyhow::Result<()> {
         .iter()
         .map(|place| region(&base, place, octet))
         .collect();
-    if let (Some(pop), Some(place)) = (topology.pops.first_mut(), PLACES.first()) {
-        // Whoever is nowhere is nearest to the region of this PoP.
+    // Whoever is nowhere is nearest to the region of the first PoP.
+    for (pop, place) in topology.pops.iter_mut().zip(PLACES.iter().cycle()) {
         pop.location = Some(location(place));
     }
     topology.steering.rules = map::rules();

@@ -10,6 +10,7 @@ use super::load::{Found, Load, Pace};
 use super::questions::{Clients, Questions};
 use super::reload::{self, Reload};
 use super::servers::{Running, Server};
+use super::steer::{self, Steer};
 use crate::bench::median::{median, spread};
 use crate::bench::peers::{Buffers, program};
 use crate::bench::processor;
@@ -29,6 +30,8 @@ pub struct Options {
     pub cookies_percent: u32,
     /// Which servers, in this order.
     pub servers: Vec<Server>,
+    /// Whether steering over HTTP is measured.
+    pub steer: bool,
     /// Questions a second while files are replaced; `None`: not at all.
     pub reload_rate: Option<u32>,
 }
@@ -46,13 +49,17 @@ pub struct Report {
     pub cpu_vs_gdnsd: Option<f64>,
     /// Of our answers, with 192 questions on the way.
     pub p99_us: Option<f64>,
+    /// Of answers of steering over HTTP.
+    pub steer_p99_ms: Option<f64>,
     /// Questions without an answer while files were replaced.
     pub reload_lost: Option<u64>,
     /// A row a server.
     pub rows: Vec<Row>,
+    /// Steering over HTTP.
+    pub steer: Option<Steer>,
     /// What happened while files were replaced.
     pub reload: Option<Reload>,
-    /// Why servers, or the reload, are missing.
+    /// Why servers, steering or the reload are missing.
     pub missing: Vec<String>,
 }
 
@@ -140,6 +147,9 @@ fn run_in(dir: &std::path::Path, options: &Options) -> anyhow::Result<Report> {
         .map(|(server, rounds)| Row::new(server, rounds))
         .collect();
     report.compare();
+    if options.steer {
+        report.add_steer(steer::run(&database, options.rounds, options.measured));
+    }
     if let Some(rate) = options.reload_rate
         && report.row(Server::Ours).is_some()
     {
@@ -212,6 +222,17 @@ impl Row {
 }
 
 impl Report {
+    fn add_steer(&mut self, found: anyhow::Result<Steer>) {
+        match found {
+            Ok(steer) => {
+                self.steer_p99_ms = Some(steer.p99_ms);
+                self.steer = Some(steer);
+            }
+            // What was measured before is not lost with it.
+            Err(error) => self.missing.push(format!("steer: {error:#}")),
+        }
+    }
+
     fn row(&self, server: Server) -> Option<&Row> {
         self.rows.iter().find(|row| row.server == server)
     }
@@ -277,12 +298,19 @@ pub fn text(report: &Report) -> String {
         .reload
         .as_ref()
         .map_or_else(String::new, reload::text);
+    let steer = report.steer.as_ref().map_or_else(String::new, steer::text);
+    let servers = if report.rows.is_empty() {
+        String::new()
+    } else {
+        columns(&rows)
+    };
     [
-        columns(&rows),
+        servers,
         ratio("qps_vs_gdnsd", report.qps_vs_gdnsd),
         ratio("qps_vs_knot", report.qps_vs_knot),
         ratio("qps_vs_hickory", report.qps_vs_hickory),
         ratio("cpu_vs_gdnsd", report.cpu_vs_gdnsd),
+        steer,
         reload,
         missing.collect(),
     ]
@@ -295,7 +323,7 @@ pub(super) const QUESTIONS: usize = 1 << 17;
 pub(super) const LANES: u8 = 16;
 /// Questions on the way on each.
 const WINDOW: usize = 12;
-const WARM: Duration = Duration::from_millis(500);
+pub(super) const WARM: Duration = Duration::from_millis(500);
 const ALONE: Duration = Duration::from_millis(300);
 
 #[cfg(test)]

@@ -29,7 +29,7 @@ use crate::net::{Network, programs_dir};
 use crate::wait;
 
 /// A name server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Server {
     /// See the module head.
@@ -109,7 +109,7 @@ impl Running {
     pub fn start(server: Server, database: &Database) -> anyhow::Result<Self> {
         let mut running = match server {
             Server::Ours => Self {
-                guard: Guard::Network(Box::new(ours::start(database)?)),
+                guard: Guard::Network(Box::new(ours::start(database, 1)?)),
                 address: SocketAddr::from(([127, 0, 0, 1], 0)),
             },
             Server::Gdnsd => gdnsd(database)?,
