@@ -15,6 +15,7 @@ mod file;
 mod paths;
 mod report;
 mod run;
+mod share;
 mod svg;
 
 pub use figures::{Figures, Spread, Way};

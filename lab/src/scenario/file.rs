@@ -18,6 +18,7 @@ use std::str::FromStr;
 use anyhow::{Context as _, ensure};
 use serde::Deserialize;
 
+use super::share;
 use crate::world::Fault;
 
 /// Calls of a scenario at most: all of them run on one thread.
@@ -288,6 +289,14 @@ impl Scenario {
         let last = faults.last().map_or(0, |event| event.at_ms);
         let seen = last < scenario.watch_s * 1000;
         ensure!(seen, "watch_s: the last fault comes after it");
+        for event in faults {
+            let shares = share::is_in(&event.act.to_string()).context("faults")?;
+            let able = calls.by == Caller::Load || !shares;
+            ensure!(
+                able,
+                "faults: a share of what a browser sends is not measured"
+            );
+        }
         let moves = |event: &Event| matches!(event.act, Act::Rebind | Act::Call(..));
         let able = calls.by == Caller::Load || !faults.iter().any(moves);
         ensure!(able, "faults: a browser does not rebind, or call again");
@@ -327,6 +336,11 @@ must: { silence_up_ms: 150, path: [lon, fra] }
             ("about: a test", "about: a test\nabuot: b", "abuot"),
             ("do: kill lon", "do: explode lon", "`explode lon`: `rebind`"),
             ("do: kill lon", "do: call 0 at x", "no number of calls"),
+            (
+                "do: kill lon",
+                "do: set a b rate=80%",
+                "a share is of one way",
+            ),
             ("at_ms: 0", "at_ms: 600", "in the order of their times"),
             ("watch_s: 3", "watch_s: 0", "watch_s: 1 to 120"),
             (

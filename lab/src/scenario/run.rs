@@ -13,6 +13,7 @@ use topology::Topology;
 use super::figures::{Figures, Window};
 use super::file::{Act, Caller, Change, Must, Scenario};
 use super::paths::{self, Paths};
+use super::share::{self, Carried};
 use crate::clients::{self, Client};
 use crate::load::{Call, Plan, Report, Running};
 use crate::wait;
@@ -22,6 +23,8 @@ use crate::world::{Options, World, WorldFile};
 const CONNECT_MAX: Duration = Duration::from_secs(40);
 /// Packets a second of a call.
 const PACKETS_PER_S: u64 = 50;
+/// How long traffic is measured before the first fault, where one is a share of it.
+const MEASURED: Duration = Duration::from_secs(2);
 /// How often a transceiver is asked for paths, and for what it has heard of a browser.
 const PATHS_EACH: Duration = Duration::from_millis(100);
 const BROWSER_EACH: Duration = Duration::from_millis(20);
@@ -234,12 +237,14 @@ impl Stage<'_> {
 
     /// The faults at their times, and what follows until the end.
     fn happen(&self, load: Option<&Running>) -> anyhow::Result<(Vec<Mark>, Vec<Running>)> {
+        let carried = self.carried()?;
         let first = clock::now();
         let mut marks = Vec::new();
         let mut later = Vec::new();
         for event in &self.scenario.faults {
             sleep_until(first + Duration::from_millis(event.at_ms.into()));
             let act = self.with_relay(&event.act)?;
+            let act: Act = carried.resolve(&act.to_string())?.parse()?;
             marks.push((clock::now(), act.to_string()));
             match (&act, load) {
                 (Act::World(fault), _) => self.world.fault(fault)?,
@@ -256,6 +261,20 @@ impl Stage<'_> {
         }
         sleep_until(first + Duration::from_secs(self.scenario.watch_s.into()));
         Ok((marks, later))
+    }
+
+    /// What each way of the world carries, where a fault is a share of it.
+    fn carried(&self) -> anyhow::Result<Carried> {
+        let mut faults = self.scenario.faults.iter();
+        if !faults.any(|event| share::is_in(&event.act.to_string()).unwrap_or(false)) {
+            return Ok(Carried::default());
+        }
+        let stats = || Ok::<_, anyhow::Error>((self.world.wan("stats")?, clock::now()));
+        let (before, since) = stats()?;
+        sleep_until(since + MEASURED);
+        let (after, until) = stats()?;
+        let took = until.saturating_duration_since(since);
+        Ok(Carried::between(&before, &after, took))
     }
 
     /// Names the core relay that carries most calls, where a fault says `RELAY`.
