@@ -13,6 +13,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::model::{Pop, Topology, default_true};
 
+/// Addresses of one PoP at most, the VIPs it serves among them.
+pub const POP_ADDRESSES_MAX: usize = 16;
+
 /// How the VIPs are announced. Without it somebody else brings them to the PoPs.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]

@@ -409,6 +409,18 @@ pub enum Problem {
         /// The cover.
         cover: IpNet,
     },
+    /// A PoP that announces the VIPs serves each of them beside its own addresses.
+    #[error(
+        "{ingress} addresses and {vips} of network.vips: a PoP that announces serves {max} together at most"
+    )]
+    AddressesAndVips {
+        /// Its own.
+        ingress: usize,
+        /// VIPs.
+        vips: usize,
+        /// The bound.
+        max: usize,
+    },
     /// A node's own address inside what every PoP announces.
     #[error(
         "{address} of {other_field} lies in {prefix}: its packets would go to whichever PoP is nearest"

@@ -25,7 +25,7 @@ mod schema;
 pub mod steering;
 pub mod view;
 
-pub use anycast::{Anycast, Bfd, BgpSession, Community};
+pub use anycast::{Anycast, Bfd, BgpSession, Community, POP_ADDRESSES_MAX};
 pub use dns::{Caa, Dns, GeoDns, NameServer, RateLimit};
 pub use error::{LoadError, LoadErrors, Problem};
 pub use failover::{FailoverGroup, RedisUrl};

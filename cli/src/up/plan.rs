@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 
 use runtime::node::Start;
-use topology::Topology;
+use topology::{POP_ADDRESSES_MAX, Topology};
 
 /// What a node is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,8 +96,6 @@ pub(crate) fn nodes(topology: &Topology) -> Vec<Node> {
 const HOST_PORT: u16 = 3478;
 /// Ports tried for one PoP.
 const HOST_PORT_TRIES: u16 = 200;
-/// Ingress addresses of one PoP at most, as the topology allows.
-const INGRESS_MAX: usize = 16;
 
 /// Gives each PoP that has none but loopback ingress another one on `host`, each its own port. A PoP that finds no
 /// free port goes without.
@@ -106,7 +104,7 @@ pub(super) fn add_host_ingress(topology: &mut Topology, host: IpAddr) {
     let mut port = HOST_PORT;
     for pop in &mut topology.pops {
         let loopback = pop.ingress.iter().all(|at| at.ip().is_loopback());
-        if !loopback || pop.ingress.len() >= INGRESS_MAX {
+        if !loopback || pop.ingress.len() >= POP_ADDRESSES_MAX {
             continue;
         }
         let mut tries = port..port.saturating_add(HOST_PORT_TRIES);

@@ -60,6 +60,8 @@ impl Nodes for Processes {
             .arg(credentials_dir(&self.files.credentials, &node.name))
             .args(["--log", &self.files.log])
             .args(["--die-with", &std::process::id().to_string()])
+            // A service manager that waits for this process waits for none of these.
+            .env_remove("NOTIFY_SOCKET")
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .process_group(0)

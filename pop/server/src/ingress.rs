@@ -9,15 +9,12 @@ use pop_proto::DropReason;
 use pop_proto::verdict::Drops;
 use runtime::metrics::Registry;
 use runtime::udp::{BindOptions, RecvBatch, SendBatch, UdpSocket};
-use topology::{Pop, Topology};
+use topology::{POP_ADDRESSES_MAX, Pop, Topology};
 use wire::ClientAddr;
 use wire::record::PAYLOAD_LEN_MAX;
 
 /// Packets of one receive or send batch.
 const BATCH_SLOTS: usize = 64;
-
-/// Addresses of one PoP, VIPs among them, at most: what a set of them in a flow has room for.
-const ADDRESSES_MAX: usize = 16;
 
 /// Where clients reach the PoP: its own addresses in topology order, then the VIPs it serves. The index of one is what a tag carries.
 #[derive(Clone, Debug)]
@@ -54,9 +51,10 @@ impl Addresses {
                 });
             }
         }
-        if all.len() > ADDRESSES_MAX {
+        // VIPs that others bring are counted where they come; those that are announced are the topology's.
+        if all.len() > POP_ADDRESSES_MAX {
             bail!(
-                "a PoP serves {ADDRESSES_MAX} addresses at most, `ingress` and `network.vips` together"
+                "a PoP serves {POP_ADDRESSES_MAX} addresses at most, `ingress` and the VIPs on this host together"
             );
         }
         let all = Self(all);
@@ -68,7 +66,12 @@ impl Addresses {
     /// the kernel would hand half of the clients to another process.
     fn refuse_taken(&self) -> anyhow::Result<()> {
         for address in &self.0 {
-            UdpSocket::bind(address.socket, &alone(address.free_bind)).context("ingress")?;
+            let what = if address.vip {
+                "a VIP, which one pop of a host can serve"
+            } else {
+                "ingress"
+            };
+            UdpSocket::bind(address.socket, &alone(address.free_bind)).context(what)?;
         }
         Ok(())
     }

@@ -8,7 +8,7 @@ use ipnet::IpNet;
 use super::Findings;
 use super::addresses::{own_addresses, reachable, same_family};
 use super::names::{Names, is_label};
-use crate::anycast::{Anycast, BgpSession, Community, GRACEFUL_SHUTDOWN};
+use crate::anycast::{Anycast, BgpSession, Community, GRACEFUL_SHUTDOWN, POP_ADDRESSES_MAX};
 use crate::error::Problem;
 use crate::model::{Pop, Topology};
 
@@ -178,6 +178,12 @@ fn sessions(at: &str, pop: &Pop, topology: &Topology, findings: &mut Findings) {
     let anycast = topology.network.anycast.as_ref();
     if anycast.is_none() {
         findings.add(&field, Problem::NoAnycast);
+    }
+    let (ingress, vips) = (pop.ingress.len(), topology.network.vips.len());
+    if anycast.is_some() && ingress <= POP_ADDRESSES_MAX && ingress + vips > POP_ADDRESSES_MAX {
+        let max = POP_ADDRESSES_MAX;
+        let problem = Problem::AddressesAndVips { ingress, vips, max };
+        findings.add(format!("{at}.ingress"), problem);
     }
     let (mut names, mut neighbours) = (Names::default(), BTreeMap::new());
     for (j, of) in pop.bgp.iter().enumerate() {

@@ -1,6 +1,7 @@
 //! Values that are wrong whatever the rest of the file says. The ranges are those of the doc comments in `model`.
 
 use super::Findings;
+use crate::anycast::POP_ADDRESSES_MAX;
 use crate::error::Problem;
 use crate::failover::{FailoverGroup, RedisUrl};
 use crate::model::{Location, Network, Pop, Region, Topology};
@@ -146,7 +147,7 @@ fn pop(at: &str, pop: &Pop, findings: &mut Findings) {
     findings.range(format!("{at}.workers"), pop.workers, 1, 64);
     findings.range(format!("{at}.flows_max"), pop.flows_max, 1, 1 << 24);
     findings.range(format!("{at}.weight"), pop.weight, 0, 1_000);
-    let (found, min, max) = (pop.ingress.len(), 1, 16);
+    let (found, min, max) = (pop.ingress.len(), 1, POP_ADDRESSES_MAX);
     if !(min..=max).contains(&found) {
         findings.add(format!("{at}.ingress"), Problem::Count { found, min, max });
     }

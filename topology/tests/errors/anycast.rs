@@ -117,6 +117,11 @@ const CASES: &[Case] = &[
         "",
         "45: pops[0].bgp: sessions announce what `network.anycast` says, which is missing",
     ),
+    (
+        "ingress: ['192.0.2.1:3478']",
+        "ingress: ['192.0.2.1:1', '192.0.2.1:2', '192.0.2.1:3', '192.0.2.1:4', '192.0.2.1:5', '192.0.2.1:6', '192.0.2.1:7', '192.0.2.1:8', '192.0.2.1:9', '192.0.2.1:10', '192.0.2.1:11', '192.0.2.1:12', '192.0.2.1:13', '192.0.2.1:14', '192.0.2.1:15', '192.0.2.1:16']",
+        "47: pops[0].ingress: 16 addresses and 1 of network.vips: a PoP that announces serves 16 together at most",
+    ),
     // sessions
     (
         "asn: 65001",
