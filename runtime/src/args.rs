@@ -18,7 +18,7 @@ pub struct NodeArgs {
     /// Directory of ca.pem, cert.pem, key.pem, hint.keys, and optionally admin.token and whip.secret
     #[arg(long, value_name = "DIR", default_value = "/etc/firsthop/credentials")]
     pub credentials: PathBuf,
-    /// Directory for what must outlive the node: an order to drain. Without it such an order ends with the process
+    /// Directory for what must outlive the process: the order to drain a PoP, and its falls. Without it they end with the process
     #[arg(long, value_name = "DIR")]
     pub state_dir: Option<PathBuf>,
     /// Check topology and credentials, start nothing

@@ -1,7 +1,7 @@
-//! Reading files that people name: an endless, huge or silent one is an error, not a hang.
+//! Reading files that people name: an endless, huge or silent one is an error, not a hang. Writing those that must be whole or as they were.
 
-use std::fs::File;
-use std::io::{self, Read as _};
+use std::fs::{self, File};
+use std::io::{self, Read as _, Write as _};
 use std::path::Path;
 
 /// The text of a regular file of at most `bytes_max` bytes.
@@ -22,9 +22,33 @@ pub fn read_text(path: &Path, bytes_max: usize) -> io::Result<String> {
     String::from_utf8(bytes).map_err(|_| io::Error::other("not UTF-8"))
 }
 
+/// Writes `bytes` in place of what `path` holds. Whoever reads it, also after a loss of power, has the one or the other, whole. One
+/// writer at a time.
+///
+/// # Errors
+/// The directory cannot be written to, or is none. The file is as it was.
+pub fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
+    let mut draft = name.to_owned();
+    draft.push(".new");
+    let draft = path.with_file_name(draft);
+    let written = write_through(&draft, bytes).and_then(|()| fs::rename(&draft, path));
+    if written.is_err() {
+        // What cannot be removed is written over the next time.
+        let _ = fs::remove_file(&draft);
+    }
+    written
+}
+
+fn write_through(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut file = File::create(path)?;
+    file.write_all(bytes)?;
+    file.sync_all()
+}
+
 /// Opening a FIFO would wait for a writer, and the caller with it.
 pub(crate) fn regular_file(path: &Path) -> io::Result<()> {
-    if std::fs::metadata(path)?.is_file() {
+    if fs::metadata(path)?.is_file() {
         Ok(())
     } else {
         Err(io::Error::other("not a regular file"))
@@ -41,7 +65,7 @@ mod tests {
         let dir = Dir::new();
         let read = |contents: &[u8], bytes_max| {
             let path = dir.path().join("file");
-            std::fs::write(&path, contents).unwrap();
+            fs::write(&path, contents).unwrap();
             read_text(&path, bytes_max).map_err(|error| error.to_string())
         };
         let error = |text: &str| Err(text.to_owned());
@@ -53,6 +77,23 @@ mod tests {
         );
         assert_eq!(read(b"", 0), Ok(String::new()));
         assert_eq!(read(&[0xff], 3), error("not UTF-8"));
+    }
+
+    #[test]
+    fn a_file_is_replaced_whole_or_stays_as_it_was() {
+        let dir = Dir::new();
+        let path = dir.path().join("file");
+        for text in ["one", "a longer one", ""] {
+            replace(&path, text.as_bytes()).unwrap();
+            assert_eq!(fs::read_to_string(&path).unwrap(), text);
+        }
+        let place = dir.path().join("place");
+        fs::create_dir(&place).unwrap();
+        assert!(replace(&place, b"a directory is there").is_err());
+        assert!(replace(Path::new("/no/such/directory/file"), b"").is_err());
+        assert!(replace(Path::new("/"), b"").is_err());
+        let names = fs::read_dir(dir.path()).unwrap();
+        assert_eq!(names.count(), 2, "no draft is left");
     }
 
     #[test]

@@ -24,6 +24,7 @@ pub mod proxy;
 pub mod random;
 pub mod redis_client;
 pub mod routes;
+mod service;
 pub mod source;
 pub mod store;
 mod sys;

@@ -7,7 +7,11 @@
 //! A worker beats once a turn, and an idle one makes a turn at least every [`IDLE_TURN_MAX`]. One that has not beaten for
 //! [`STALLED_AFTER`] is stalled until it beats again. Nothing is done to it: whoever takes traffic away from the node reads
 //! [`Watch::stalled`]. A worker that has not begun, or whose [`Heart`] was dropped, is not watched.
+//!
+//! Whoever tells the service manager that the process lives ([`crate::service`]) asks [`Watch::all_moved`], which looks at workers, at
+//! what else a program cannot be without ([`Watch::part`]), and at the control runtime.
 
+mod parts;
 mod pulse;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -16,6 +20,7 @@ use std::time::{Duration, Instant};
 
 use tokio::time::{MissedTickBehavior, interval};
 
+use self::parts::Parts;
 use self::pulse::{Change, Pulse, Shares};
 use crate::clock;
 use crate::control::Control;
@@ -43,6 +48,7 @@ struct Shared {
     registry: Registry,
     skew: Gauge,
     state: Mutex<State>,
+    parts: Mutex<Parts>,
 }
 
 struct State {
@@ -134,7 +140,8 @@ impl Watch {
     pub fn start(registry: &Registry, control: &Control) -> Self {
         let watch = Self::new(registry, clock::now());
         let shared = Arc::downgrade(&watch.shared);
-        control.spawn(look_again_and_again(shared));
+        let heart = watch.part("control");
+        control.spawn(look_again_and_again(shared, heart));
         watch
     }
 
@@ -155,6 +162,7 @@ impl Watch {
                     looked: now,
                     window_began: now,
                 }),
+                parts: Mutex::default(),
             }),
         }
     }
@@ -173,7 +181,23 @@ impl Watch {
                 "too many workers: one of them is not watched"
             );
         }
+        drop(state);
+        self.shared.parts().add(name, &cell);
         Heart { cell, turns: 0 }
+    }
+
+    /// A heart for what is no worker, and without which the program is of no use all the same. Only [`Self::all_moved`] looks at it.
+    #[must_use]
+    pub fn part(&self, name: &str) -> Heart {
+        let cell = Arc::new(Cell::default());
+        self.shared.parts().add(name, &cell);
+        Heart { cell, turns: 0 }
+    }
+
+    /// Whether each part that has not ended, workers among them, has made a turn since this was so last, or else the first that has
+    /// not. For one caller.
+    pub(crate) fn all_moved(&self) -> Result<(), String> {
+        self.shared.parts().all_moved()
     }
 
     /// The first worker that is stalled, by name.
@@ -191,11 +215,12 @@ impl std::fmt::Debug for Watch {
     }
 }
 
-async fn look_again_and_again(shared: Weak<Shared>) {
+async fn look_again_and_again(shared: Weak<Shared>, mut heart: Heart) {
     let mut looks = interval(LOOK_INTERVAL);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         looks.tick().await;
+        heart.beat();
         let Some(shared) = shared.upgrade() else {
             return;
         };
@@ -232,6 +257,10 @@ impl Shared {
     fn state(&self) -> MutexGuard<'_, State> {
         // A panic while the lock was held leaves a list that is still whole.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn parts(&self) -> MutexGuard<'_, Parts> {
+        self.parts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

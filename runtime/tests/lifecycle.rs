@@ -9,6 +9,8 @@ mod issue;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _, stdout};
 use std::net::TcpStream;
 use std::os::fd::AsFd as _;
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Child, ChildStdout, Command, ExitCode, Stdio};
 use std::time::Duration;
@@ -208,6 +210,14 @@ const TESTS: &[Test] = &[
         "a node that ends unasked is exit code 1",
         reports_unasked_end,
     ),
+    (
+        "a service manager hears of start, beats and end",
+        tells_service_manager,
+    ),
+    (
+        "no service manager, and none that can be told, is never fatal",
+        survives_wrong_service_managers,
+    ),
 ];
 
 fn run_tests() -> ExitCode {
@@ -258,12 +268,20 @@ impl Place {
         command.args(["--node", node, "--topology", &self.path("topology.yaml")]);
         command.args(["--credentials", &self.dir.path().display().to_string()]);
         command.env_remove("OTEL_EXPORTER_OTLP_ENDPOINT");
+        for variable in ["NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"] {
+            command.env_remove(variable);
+        }
         command
     }
 
     fn start(&self, more: &[&str]) -> Result<Node> {
+        self.start_with(more, &[])
+    }
+
+    fn start_with(&self, more: &[&str], variables: &[(&str, &str)]) -> Result<Node> {
         let mut child = self
             .command("ams", more)
+            .envs(variables.iter().copied())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()?;
@@ -611,3 +629,54 @@ fn aborts_on_panic() -> Result<()> {
 
 /// SIGABRT.
 const ABORT: i32 = 6;
+
+fn tells_service_manager() -> Result<()> {
+    let place = Place::new();
+    let path = place.path("notify");
+    let name = format!("firsthop-lifecycle-{}", std::process::id());
+    let by_path = UnixDatagram::bind(&path)?;
+    let by_name = UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(&name)?)?;
+    let named = format!("@{name}");
+    for (manager, socket) in [(by_path, path.as_str()), (by_name, named.as_str())] {
+        manager.set_read_timeout(Some(PATIENCE))?;
+        let next = || -> Result<String> {
+            let mut message = [0; 100];
+            let length = manager.recv(&mut message)?;
+            let message = message.get(..length).context("a message that fits")?;
+            Ok(String::from_utf8_lossy(message).trim_end().to_owned())
+        };
+        let variables = [("NOTIFY_SOCKET", socket), ("WATCHDOG_USEC", "1000000")];
+        let mut node = place.start_with(&[], &variables)?;
+        for wanted in ["READY=1", "WATCHDOG=1", "WATCHDOG=1"] {
+            let message = next()?;
+            ensure!(message == wanted, "{wanted} was expected, {message} came");
+        }
+        node.signal("TERM")?;
+        node.expect("draining")?;
+        while next()? != "STOPPING=1" {}
+        node.ends(0)?;
+    }
+    Ok(())
+}
+
+fn survives_wrong_service_managers() -> Result<()> {
+    let place = Place::new();
+    let file = place.path("topology.yaml");
+    for (socket, watchdog) in [
+        ("/no/such/socket", "1000000"),
+        (file.as_str(), "1000000"),
+        ("@nobody-has-this-name", "1000000"),
+        ("", "1000000"),
+        ("@", "0"),
+        ("notify", "soon"),
+        ("vsock:2:9999", "-1"),
+    ] {
+        let variables = [("NOTIFY_SOCKET", socket), ("WATCHDOG_USEC", watchdog)];
+        let mut node = place.start_with(&[], &variables)?;
+        node.signal("TERM")?;
+        node.expect("draining")?;
+        let log = node.ends(0)?;
+        ensure!(log.contains("service manager"), "{socket}: {log}");
+    }
+    Ok(())
+}

@@ -124,17 +124,42 @@ fn a_device_that_would_outlive_the_process_is_refused_in_one_line() {
     in_namespace(|| {
         ip(&["tuntap", "add", "dev", "vip0", "mode", "tun"]);
         let network = Network::prepare(&Shape::default(), |topology| anycast(topology, 1)).unwrap();
-        let output = Command::new(programs_dir().unwrap().join("pop"))
-            .args(flags(&network, "p1"))
-            .output()
-            .unwrap();
-        let said = String::from_utf8(output.stderr).unwrap();
-        let lines: Vec<_> = said.lines().filter(|line| !line.starts_with('{')).collect();
-        assert_eq!(output.status.code(), Some(1), "{said}");
-        assert_eq!(lines.len(), 1, "{said}");
+        let line = refusal(&network, "p1");
+        assert!(line.contains("vip0") && line.contains("outlive"), "{line}");
+    });
+}
+
+/// The one line of a PoP that cannot start.
+fn refusal(network: &Network, node: &str) -> String {
+    let output = Command::new(programs_dir().unwrap().join("pop"))
+        .args(flags(network, node))
+        .output()
+        .unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    let lines: Vec<_> = said.lines().filter(|line| !line.starts_with('{')).collect();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert_eq!(lines.len(), 1, "{said}");
+    lines[0].to_owned()
+}
+
+#[test]
+fn a_second_pop_that_announces_on_a_host_is_refused_and_the_first_serves_on() {
+    in_namespace(|| {
+        let shape = Shape {
+            pops: 2,
+            ..Shape::default()
+        };
+        let mut network = Network::prepare(&shape, |topology| anycast(topology, 1)).unwrap();
+        for node in ["r1", "r2", "p1"] {
+            network.start_node(node).unwrap();
+        }
+        wait_announced(&[], Some(100), SOON);
+        let line = refusal(&network, "p2");
         assert!(
-            lines[0].contains("vip0") && lines[0].contains("outlive"),
-            "{said}"
+            line.contains(VIP) && line.contains("one pop of a host"),
+            "{line}"
         );
+        assert_eq!(metrics(&[]), announced(100), "those of the first");
+        network.check().unwrap();
     });
 }

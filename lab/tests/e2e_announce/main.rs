@@ -4,7 +4,11 @@
 #![cfg(test)]
 
 mod broken;
+mod crash_loop;
+mod deaths;
 mod end;
+mod reload;
+mod watchdog;
 
 use std::fs::{self, File};
 use std::net::SocketAddr;
@@ -446,6 +450,7 @@ fn the_command_follows_a_drain_and_the_order_outlives_the_process() {
 
 /// A PoP in a namespace of its own, joined to that of the test by a wire.
 struct Far {
+    number: u8,
     namespace: String,
     child: Child,
 }
@@ -453,11 +458,30 @@ struct Far {
 impl Far {
     fn start(network: &Network, number: u8) -> Self {
         let namespace = Self::name(number);
+        let child = Self::spawn(network, number, &namespace);
+        Self {
+            number,
+            namespace,
+            child,
+        }
+    }
+
+    /// `kill -9`.
+    fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    fn start_again(&mut self, network: &Network) {
+        self.child = Self::spawn(network, self.number, &self.namespace);
+    }
+
+    fn spawn(network: &Network, number: u8, namespace: &str) -> Child {
         let log = network
             .topology_file()
             .with_file_name(format!("p{number}.log"));
         let log = File::create(log).unwrap();
-        let child = Command::new("setpriv")
+        Command::new("setpriv")
             .args([
                 "--pdeathsig",
                 "KILL",
@@ -465,7 +489,7 @@ impl Far {
                 "ip",
                 "netns",
                 "exec",
-                &namespace,
+                namespace,
             ])
             .arg(programs_dir().unwrap().join("pop"))
             .args(flags(network, &format!("p{number}")))
@@ -473,8 +497,7 @@ impl Far {
             .stdout(log.try_clone().unwrap())
             .stderr(log)
             .spawn()
-            .unwrap();
-        Self { namespace, child }
+            .unwrap()
     }
 
     fn name(number: u8) -> String {

@@ -18,11 +18,12 @@
 //! | `flow_cache` | nothing: to move calls that nobody can recover costs more than to keep them |
 //! | `starting`, `unproven`, `peers` | the way back: well, but not for long enough, or about to draw all clients of the world at once |
 //!
-//! Going down takes effect at once. Coming up takes `up_after` of being well, doubled for each fall within an hour. A permit that
-//! cannot be confirmed ends by itself, and the PoP announces again, draining. What is not here: routes, Redis, and the steps of a
-//! drain ([`crate::drain`]).
+//! Going down takes effect at once. Coming up takes `up_after` of being well, doubled for each fall within an hour, those of processes
+//! before included where their [`History`] is kept. A permit that cannot be confirmed ends by itself, and the PoP announces again,
+//! draining. What is not here: routes, Redis, files, and the steps of a drain ([`crate::drain`]).
 
 mod damping;
+mod history;
 pub mod permits;
 mod stall;
 
@@ -30,6 +31,7 @@ use std::time::{Duration, Instant};
 
 use damping::Damping;
 
+pub use history::{HISTORY_BYTES_MAX, History, HistoryError};
 pub use stall::Stalls;
 
 /// A region must be gone for so long before clients are moved for it: a restart of its core relays is shorter.
@@ -468,8 +470,10 @@ impl Announcer {
         if self.region_is_gone(now) {
             return (Draining, Some(Reason::Region));
         }
+        // Whoever is up stays up while nothing is amiss, however long another setting makes the way.
+        let up = self.announce == Up;
         match self.well_since {
-            Some(since) if now >= since + self.need(now) => {}
+            Some(since) if up || now >= since + self.need(now) => {}
             Some(_) | None => return (self.unproven(now), Some(unproven)),
         }
         if self.waits_for_peers(now) {

@@ -248,6 +248,11 @@ impl Drain {
         }
     }
 
+    /// Another such time, also for a drain that is under way.
+    pub const fn set_linger(&mut self, linger: Duration) {
+        self.config.linger = linger;
+    }
+
     /// Begins; nothing when it has begun already.
     pub fn handle_drain(&mut self, now: Instant) {
         if self.step != Step::Serving {

@@ -11,6 +11,7 @@ use wire::hint::{Hint, KeyId, KeyRing, Minute};
 use wire::record::RecordHeader;
 use wire::{ClientAddr, Owner, PopId, RegionId, Tag, TransceiverId};
 
+use crate::announce::{AnnounceConfig, Announcer, HISTORY_BYTES_MAX, History};
 use crate::command::{Answer, Command};
 use crate::flows::{Flows, FlowsConfig, Now, Source};
 use crate::neighbours::Neighbours;
@@ -47,6 +48,40 @@ pub fn flows(input: &[u8]) {
         }
     }
     script.everything_held_comes_back();
+}
+
+/// Reads `input` as the history of a PoP that starts, after eight bytes of the time it is. Whatever it says, it comes back from what is written
+/// of it, and the way back has its bounds.
+///
+/// # Panics
+/// When that does not hold.
+pub fn history(input: &[u8]) {
+    let Some((now_unix_s, text)) = input.split_first_chunk() else {
+        return;
+    };
+    let now_unix_s = u64::from_be_bytes(*now_unix_s);
+    let Ok(history) = History::parse(text, now_unix_s) else {
+        return;
+    };
+    let text = history.text(now_unix_s);
+    assert!(text.len() <= HISTORY_BYTES_MAX);
+    assert_eq!(
+        History::parse(text.as_bytes(), now_unix_s),
+        Ok(history.clone())
+    );
+    let (base, now) = (Duration::from_secs(10), origin());
+    let longest = base * 30;
+    let config = AnnounceConfig {
+        up_after: base,
+        up_after_max: longest,
+        min_announced: 1,
+        cover: false,
+    };
+    let mut announcer = Announcer::new(config, now);
+    announcer.handle_history(&history, now);
+    let need = announcer.need(now);
+    assert!(base <= need && need <= longest);
+    assert_eq!(need > base, history.falls() > 0);
 }
 
 /// Reads `input` as packets that pass on one committed flow: a byte that says the way and, in milliseconds, the time since the last one, a byte of length,

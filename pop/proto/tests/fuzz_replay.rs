@@ -22,6 +22,11 @@ fn timing_holds() {
     corpus_mutations_and_seeded_scripts("timing", pop_proto::fuzz::timing);
 }
 
+#[test]
+fn history_holds() {
+    corpus_mutations_and_seeded_scripts("history", pop_proto::fuzz::history);
+}
+
 fn corpus_mutations_and_seeded_scripts(name: &str, harness: fn(&[u8])) {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("corpora")

@@ -12,35 +12,35 @@
 //!
 //! What is not here: when to announce and what a drain waits for (`pop_proto`), and what BIRD makes of a route (`topology::bird`).
 
+mod keeper;
 mod metrics;
 mod orders;
 mod permit;
+mod plane;
 mod signpost;
 mod status;
 
-use std::io::ErrorKind;
 use std::os::fd::AsFd as _;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use pop_proto::announce::{Announce, AnnounceConfig, Announcer, Stalls};
+use pop_proto::announce::Announce;
 use pop_proto::drain::{Drain, DrainConfig, Flush, Sight, Step};
 use runtime::clock;
-use runtime::log_limit::LogLimit;
-use runtime::node::{NodeContext, Refused, Shutdown, State};
+use runtime::node::{ConfigHandle, NodeContext, Shutdown, State};
 use runtime::poll::{Poller, Waker};
 use runtime::thread::spawn_worker;
-use topology::{Anycast, Pop};
+use runtime::watch::Heart;
+use topology::Pop;
 
 use crate::flow_cache::{FlowCache, State as CacheState, Status as CacheStatus, StoresSeen};
 use crate::ingress::Addresses;
 use crate::state::Board;
 
 use metrics::Metrics;
-use permit::Office;
-use signpost::Signpost;
+use plane::{Plane, linger};
 
 pub(crate) use orders::{Orders, routes};
 pub(crate) use status::{AnnounceView, Status};
@@ -51,11 +51,6 @@ const LOOK: Duration = Duration::from_millis(20);
 const LOOK_RARELY: Duration = Duration::from_millis(100);
 /// How long a drained PoP without anycast waits for what comes late.
 const LINGER: Duration = Duration::from_secs(5);
-/// How often it looks whether each VIP is on an interface.
-const VIPS_INTERVAL: Duration = Duration::from_secs(1);
-/// Lines about a device or route that could not be made in [`LOG_INTERVAL`].
-const LOG_LINES_MAX: u32 = 3;
-const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
 /// What the announcements of a PoP are made with, before its thread runs.
 pub(crate) struct Announcing {
@@ -63,6 +58,11 @@ pub(crate) struct Announcing {
 }
 
 struct Thread {
+    /// Without it nobody withdraws, so the service manager is not to believe that the process lives.
+    heart: Heart,
+    config: ConfigHandle,
+    /// Of the configuration that is in use here.
+    generation: u64,
     board: Arc<Board>,
     status: Arc<Status>,
     orders: Arc<Orders>,
@@ -77,19 +77,6 @@ struct Thread {
     anycast: Option<Plane>,
 }
 
-/// Of a PoP that announces.
-struct Plane {
-    announcer: Announcer,
-    stalls: Stalls,
-    office: Office,
-    signpost: Signpost,
-    addresses: Addresses,
-    vip_missing: bool,
-    vips_at: Instant,
-    log: LogLimit,
-    told: Announce,
-}
-
 struct Cache {
     status: Arc<CacheStatus>,
     stores: StoresSeen,
@@ -102,7 +89,7 @@ impl Announcing {
     /// Makes the device, with nothing announced.
     ///
     /// # Errors
-    /// [`Refused`] when this process may not change routes; or the device is taken.
+    /// [`runtime::node::Refused`] when this process may not change routes; or the device is taken.
     pub(crate) fn prepare(
         context: &NodeContext,
         pop: &Pop,
@@ -119,7 +106,7 @@ impl Announcing {
         let waker = Waker::new().context("waker")?;
         context.shutdown.register(&waker);
         let orders = Arc::new(Orders::open(context, waker.clone()));
-        let linger = anycast.map_or(LINGER, |it| Duration::from_secs(it.linger_s.into()));
+        let linger = anycast.map_or(LINGER, linger);
         let mut drain = Drain::new(
             DrainConfig {
                 anycast: plane.is_some(),
@@ -135,6 +122,9 @@ impl Announcing {
         }
         board.vitals.hold(plane.is_some());
         let thread = Thread {
+            heart: context.watch.part("announce"),
+            config: context.config.clone(),
+            generation: config.generation,
             status: Arc::new(Status::new(anycast, addresses, now)),
             board: Arc::clone(board),
             orders,
@@ -171,123 +161,6 @@ impl Announcing {
     }
 }
 
-impl Plane {
-    fn new(
-        context: &NodeContext,
-        (pop, anycast): (&Pop, &Anycast),
-        addresses: &Addresses,
-        now: Instant,
-    ) -> anyhow::Result<Self> {
-        let config = AnnounceConfig {
-            up_after: Duration::from_secs(anycast.up_after_s.into()),
-            up_after_max: Duration::from_secs(anycast.up_after_max_s.into()),
-            min_announced: anycast.min_announced.into(),
-            cover: !anycast.cover.is_empty(),
-        };
-        let signpost = Signpost::raise(anycast).map_err(not_raised)?;
-        let stalled_after = Duration::from_millis(anycast.stalled_after_ms.into());
-        Ok(Self {
-            announcer: Announcer::new(config, now),
-            stalls: Stalls::new(stalled_after, 2 * LOOK, now),
-            office: Office::open(context, pop)?,
-            signpost,
-            addresses: addresses.clone(),
-            vip_missing: false,
-            vips_at: now,
-            log: LogLimit::new(LOG_LINES_MAX, LOG_INTERVAL),
-            told: Announce::Withdrawn,
-        })
-    }
-
-    /// Looks at everything, decides, and makes it so.
-    fn look(&mut self, board: &Board, cache: Option<&Cache>, drain: &Drain, now: Instant) {
-        self.look_for_vips(now);
-        let announcer = &mut self.announcer;
-        let stalled = self.stalls.look(board.vitals.turns(), now);
-        announcer.handle_stalled(stalled.is_some(), now);
-        announcer.handle_reach(board.vitals.reach(), now);
-        announcer.handle_order(drain.order(), now);
-        if let Some(up) = cache.and_then(Cache::is_up) {
-            announcer.handle_flow_cache(up, now);
-        }
-        if let Some(said) = self.office.said() {
-            announcer.handle_permit(said.permit, now);
-            announcer.handle_peers(said.peers, now);
-        }
-        announcer.handle_timeout(now);
-        self.show(now);
-        let announcer = &self.announcer;
-        self.office.tell(
-            announcer.wants_permit(),
-            self.signpost.shown(),
-            announcer.is_ready(),
-        );
-    }
-
-    /// Makes the routes what has been decided, and hears whether they are.
-    fn show(&mut self, now: Instant) {
-        let wanted = self.announcer.announce();
-        let shown = self.signpost.show(wanted, now);
-        if let Err(error) = &shown
-            && let Some(unlogged) = self.log.admit(now)
-        {
-            tracing::warn!(%error, unlogged, "routes to BIRD: nothing is announced, it is tried again later");
-        }
-        if shown.is_err() || wanted != Announce::Withdrawn {
-            self.announcer.handle_shown(shown.is_ok(), now);
-        }
-        self.say(self.signpost.shown());
-    }
-
-    /// What came for a VIP that is on no interface would be answered by nobody.
-    fn look_for_vips(&mut self, now: Instant) {
-        if now < self.vips_at {
-            return;
-        }
-        self.vips_at = now + VIPS_INTERVAL;
-        let missing = self.addresses.vips_missing().next();
-        let was = std::mem::replace(&mut self.vip_missing, missing.is_some());
-        self.announcer.handle_vip_missing(missing.is_some(), now);
-        if let Some(vip) = missing.filter(|_| !was)
-            && let Some(unlogged) = self.log.admit(now)
-        {
-            tracing::warn!(%vip, unlogged, "this VIP is on no interface of this host, so nothing is announced: put it on lo");
-        }
-    }
-
-    /// What is announced, and why, as often as it changes. Damping bounds how often that is.
-    fn say(&mut self, announce: Announce) {
-        if self.told == announce {
-            return;
-        }
-        self.told = announce;
-        let reason = self
-            .announcer
-            .reason()
-            .map_or("well", |reason| reason.as_str());
-        let announce = announce.as_str();
-        match self.told {
-            Announce::Up => tracing::info!(announce, reason, "VIPs"),
-            Announce::Draining | Announce::Withdrawn => tracing::warn!(announce, reason, "VIPs"),
-        }
-    }
-}
-
-/// Why a PoP cannot begin.
-fn not_raised(error: std::io::Error) -> anyhow::Error {
-    let device = signpost::DEVICE;
-    if error.kind() == ErrorKind::PermissionDenied {
-        let text = "network.anycast needs the right to make a device and routes (CAP_NET_ADMIN, /dev/net/tun)";
-        return anyhow::Error::new(Refused(format!("{text}: {error}")));
-    }
-    let why = if error.kind() == ErrorKind::ResourceBusy {
-        ": it is there already, held by another process or made to outlive one, and routes through it would outlive this one"
-    } else {
-        ""
-    };
-    anyhow::Error::new(error).context(format!("device {device} for routes to BIRD{why}"))
-}
-
 impl Cache {
     /// `None` while nobody can tell.
     fn is_up(&self) -> Option<bool> {
@@ -305,13 +178,17 @@ impl Thread {
             LOOK_RARELY
         };
         while !self.ends() {
+            self.heart.beat();
             self.look(clock::now());
             let ready = poller.wait(&[self.waker.as_fd()], Some(look));
             if ready.is_ok_and(|ready| !ready.is_none()) {
                 self.waker.drain();
             }
         }
-        // With the device, which this thread owns, the routes go.
+        let as_told = self.shutdown.state() != State::Running;
+        if let Some(plane) = self.anycast.take() {
+            plane.end(as_told, clock::now());
+        }
     }
 
     fn ends(&self) -> bool {
@@ -319,6 +196,7 @@ impl Thread {
     }
 
     fn look(&mut self, now: Instant) {
+        self.follow_config(now);
         self.follow_orders(now);
         let sight = self.sight();
         self.drain.handle_sight(sight, now);
@@ -339,6 +217,20 @@ impl Thread {
             self.orders.drains(),
             now,
         );
+    }
+
+    /// Takes over what a reload may change.
+    fn follow_config(&mut self, now: Instant) {
+        if self.config.generation() == self.generation {
+            return;
+        }
+        let config = self.config.load();
+        self.generation = config.generation;
+        if let (Some(plane), Some(anycast)) = (&mut self.anycast, &config.topology.network.anycast)
+        {
+            plane.follow(anycast, now);
+            self.drain.set_linger(linger(anycast));
+        }
     }
 
     /// What an operator orders, and the end of the process, which is the same but for its being undone.

@@ -322,7 +322,8 @@ fn settled(topology: &Topology, node: &str) -> serde_json::Map<String, serde_jso
     let Ok(serde_json::Value::Object(mut fields)) = value else {
         return serde_json::Map::new();
     };
-    for free in ["regions", "location", "weight"] {
+    // `bgp` and `router_id` are BIRD's.
+    for free in ["regions", "location", "weight", "bgp", "router_id"] {
         fields.remove(free);
     }
     if let Some(group) = group_of(topology, node)
@@ -331,15 +332,8 @@ fn settled(topology: &Topology, node: &str) -> serde_json::Map<String, serde_jso
         let named = |(field, value)| (format!("failover_group.{field}"), value);
         fields.extend(group.into_iter().map(named));
     }
-    if topology.pop_named(node).is_some() {
-        // Sockets are bound and routes are made once.
-        let network = &topology.network;
-        for (field, value) in [
-            ("network.vips", serde_json::to_value(&network.vips)),
-            ("network.anycast", serde_json::to_value(&network.anycast)),
-        ] {
-            fields.extend(value.ok().map(|value| (field.to_owned(), value)));
-        }
+    if let Some(pop) = topology.pop_named(node) {
+        fields.extend(settled_of_vips(topology, pop));
     }
     // Buffers and windows of links, and the length of datagrams towards transceivers, are sized once.
     if let Ok(serde_json::Value::Object(link)) = serde_json::to_value(&topology.network.link) {
@@ -354,6 +348,21 @@ fn settled(topology: &Topology, node: &str) -> serde_json::Map<String, serde_jso
             cluster.cidr.to_string().into(),
         );
         fields.insert("transceivers.port".to_owned(), cluster.port.into());
+    }
+    fields
+}
+
+/// Sockets are bound, the device is made and the table is cleared once. All else about anycast is BIRD's, or followed.
+fn settled_of_vips(topology: &Topology, pop: &Pop) -> Vec<(String, serde_json::Value)> {
+    let vips = serde_json::to_value(&topology.network.vips).unwrap_or_default();
+    let mut fields = vec![("network.vips".to_owned(), vips)];
+    let anycast = topology.anycast_of(pop);
+    let announces = if anycast.is_some() { "some" } else { "none" };
+    fields.push(("bgp".to_owned(), announces.into()));
+    if let Some(anycast) = anycast {
+        let prefixes = serde_json::to_value(&anycast.prefixes).unwrap_or_default();
+        fields.push(("network.anycast.prefixes".to_owned(), prefixes));
+        fields.push(("network.anycast.table".to_owned(), anycast.table.into()));
     }
     fields
 }

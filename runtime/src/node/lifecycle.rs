@@ -17,6 +17,7 @@ use crate::args::{self, ArgsEnd, NodeArgs};
 use crate::control::Control;
 use crate::logging;
 use crate::metrics::Push;
+use crate::service::Service;
 
 /// Starts a node: binds every socket, then spawns its threads.
 pub type Start = fn(NodeContext) -> anyhow::Result<Running>;
@@ -131,12 +132,14 @@ fn run(
         let _guard = control.handle().enter();
         Signals::listen()?
     };
+    let service = Service::of_process(&context.metrics);
     let running = start(context.clone())?;
     tracing::info!(node = context.name, "started");
     let ended = join_elsewhere(running)?;
     let (stop_push, pushed) = oneshot::channel();
     let push = push.map(|push| control.spawn(push.run(pushed)));
-    let code = control.block_on(supervise(context, signals, reloader, ended));
+    service.ready(&context.watch)?;
+    let code = control.block_on(supervise(context, &service, signals, reloader, ended));
     drop(stop_push);
     if let Some(push) = push {
         // A collector that does not answer holds up the exit no longer than this.
@@ -180,6 +183,7 @@ impl Signals {
 /// 5. Changed files.
 async fn supervise(
     context: &NodeContext,
+    service: &Service,
     mut signals: Signals,
     mut reloader: Reloader,
     mut ended: oneshot::Receiver<()>,
@@ -192,8 +196,8 @@ async fn supervise(
         tokio::select! {
             biased;
             _ = &mut ended => return verdict(shutdown),
-            _ = signals.terminate.recv() => end(context),
-            _ = signals.interrupt.recv() => end(context),
+            _ = signals.terminate.recv() => end(context, service),
+            _ = signals.interrupt.recv() => end(context, service),
             () = deadline(shutdown, stop_by) => {
                 if stop_by.is_some() {
                     tracing::error!("threads did not end in time: leaving them");
@@ -211,7 +215,8 @@ async fn supervise(
 }
 
 /// The first request to end drains, the second stops.
-fn end(context: &NodeContext) {
+fn end(context: &NodeContext, service: &Service) {
+    service.stopping();
     match context.shutdown.state() {
         State::Running => {
             let config = context.config.load();

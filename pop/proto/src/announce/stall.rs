@@ -33,6 +33,11 @@ impl Stalls {
         }
     }
 
+    /// Another such time.
+    pub const fn set_after(&mut self, after: Duration) {
+        self.after = after;
+    }
+
     /// The first worker that stands still. `turns` so far, of each; 0: it has not begun.
     pub fn look(&mut self, turns: impl Iterator<Item = u64>, now: Instant) -> Option<usize> {
         let elapsed = now

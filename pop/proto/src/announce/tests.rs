@@ -2,8 +2,10 @@
 
 use std::sync::LazyLock;
 
+use super::damping::FALLS_MAX;
 use super::*;
 
+mod history;
 mod world;
 
 /// An arbitrary beginning of time, the same for all.

@@ -18,6 +18,7 @@ struct Cells {
     reasons: [(Reason, Gauge); 10],
     changes: [(Announce, Counter); 3],
     permit: Gauge,
+    falls: Gauge,
     shown: Announce,
 }
 
@@ -95,6 +96,12 @@ impl Cells {
                 "1 while this PoP holds one of the permits to be away.",
                 &[],
             ),
+            falls: registry.gauge(
+                "pop.announce.falls",
+                "{fall}",
+                "Falls from `up` within the last hour, those of processes before included: each doubles the time it takes to come up.",
+                &[],
+            ),
             shown: Announce::Withdrawn,
         }
     }
@@ -109,6 +116,8 @@ impl Cells {
         }
         let held = matches!(announcer.permit(now), Permit::Held { .. });
         self.permit.set_count(held.into());
+        let falls = announcer.falls(now);
+        self.falls.set_count(falls.try_into().unwrap_or(u64::MAX));
         if std::mem::replace(&mut self.shown, shown) != shown {
             let changes = self.changes.iter().filter(|(to, _)| *to == shown);
             changes.for_each(|(_, counter)| counter.add(1));

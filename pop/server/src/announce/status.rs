@@ -12,7 +12,7 @@ use runtime::watch::STALLED_AFTER;
 use serde::Serialize;
 use topology::Anycast;
 
-use super::Plane;
+use super::plane::Plane;
 use crate::ingress::Addresses;
 
 /// See the module head.
@@ -44,6 +44,8 @@ pub(crate) struct AnnounceView {
     permit_slots: u32,
     /// How long everything must be well before it comes up.
     up_after_ms: u64,
+    /// Falls within the last hour, each of which doubles that.
+    falls: usize,
     prefixes: Vec<IpNet>,
     table: u32,
     device: &'static str,
@@ -89,6 +91,7 @@ impl Status {
             permit: "unknown",
             permit_slots: 0,
             up_after_ms: 0,
+            falls: 0,
             prefixes: anycast.prefixes.clone(),
             table: anycast.table,
             device: super::signpost::DEVICE,
@@ -125,6 +128,7 @@ impl Status {
             };
             view.permit_slots = plane.office.slots();
             view.up_after_ms = ms(announcer.need(now));
+            view.falls = announcer.falls(now);
         }
     }
 
