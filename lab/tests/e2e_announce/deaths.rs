@@ -34,35 +34,40 @@ fn all_are_well_again(network: &mut Network, pops: &mut [Far], dead: usize) {
 
 #[test]
 fn one_that_is_away_comes_back_when_another_dies() {
-    in_namespace(|| {
-        ip(&["address", "add", &format!("{REDIS}/32"), "dev", "lo"]);
-        let redis = Redis::start_at(REDIS.parse().unwrap()).unwrap();
-        let (mut network, mut pops) = three_pops(&redis);
-        let away = one_away(&mut network, &pops);
-        let (dies, stays) = ((away + 1) % 3, (away + 2) % 3);
-        pops[dies].kill();
-        let died = clock::now();
-        wait::until_true("whoever is away to be back", SOON, || {
-            assert_eq!(pops[stays].metrics(), announced(200), "nobody else goes");
-            pops[away].metrics() == announced(200)
-        })
-        .unwrap();
-        let back = clock::now() - died;
-        eprintln!("back {back:?} after the death");
-        assert!(back < BACK_WITHIN + SLACK, "{back:?}");
-        // The slot is free, and the dead one counts.
-        let later = clock::now() + FORGOTTEN;
-        wait::until_true("nobody to go", 2 * FORGOTTEN, || {
-            assert_eq!(pops[stays].metrics(), announced(200));
-            assert_eq!(pops[away].metrics(), announced(200));
-            clock::now() > later
-        })
-        .unwrap();
-        for pop in [away, stays] {
-            assert_eq!(pops[pop].state()["announce"]["permit"], "refused");
-        }
-        all_are_well_again(&mut network, &mut pops, dies);
-    });
+    let what = "a death while another is away";
+    figures(what, || in_namespace(one_dies_while_one_is_away)).unwrap();
+}
+
+fn one_dies_while_one_is_away() -> Figures {
+    ip(&["address", "add", &format!("{REDIS}/32"), "dev", "lo"]);
+    let redis = Redis::start_at(REDIS.parse().unwrap()).unwrap();
+    let (mut network, mut pops) = three_pops(&redis);
+    let away = one_away(&mut network, &pops);
+    let (dies, stays) = ((away + 1) % 3, (away + 2) % 3);
+    pops[dies].kill();
+    let died = clock::now();
+    wait::until_true("whoever is away to be back", SOON, || {
+        assert_eq!(pops[stays].metrics(), announced(200), "nobody else goes");
+        pops[away].metrics() == announced(200)
+    })
+    .unwrap();
+    let back = clock::now() - died;
+    eprintln!("back {back:?} after the death");
+    // The slot is free, and the dead one counts.
+    let later = clock::now() + FORGOTTEN;
+    wait::until_true("nobody to go", 2 * FORGOTTEN, || {
+        assert_eq!(pops[stays].metrics(), announced(200));
+        assert_eq!(pops[away].metrics(), announced(200));
+        clock::now() > later
+    })
+    .unwrap();
+    for pop in [away, stays] {
+        assert_eq!(pops[pop].state()["announce"]["permit"], "refused");
+    }
+    all_are_well_again(&mut network, &mut pops, dies);
+    let mut found = Figures::default();
+    found.below("back", back, BACK_WITHIN + SLACK);
+    found
 }
 
 #[test]

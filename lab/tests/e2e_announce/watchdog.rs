@@ -21,6 +21,8 @@ struct Managed {
     manager: UnixDatagram,
     /// The last beat, or that it is ready.
     heard: Instant,
+    /// The longest wait for one, where one was to come.
+    longest: Duration,
 }
 
 impl Managed {
@@ -48,6 +50,7 @@ impl Managed {
             child,
             manager,
             heard: clock::now(),
+            longest: Duration::ZERO,
         };
         let first = managed.message(SOON).expect("READY");
         assert_eq!(first, "READY=1\n");
@@ -72,25 +75,33 @@ impl Managed {
         }
     }
 
-    /// Waits for beats until `over`: whether all of them came in time.
-    fn beats_until(&mut self, over: impl Fn() -> bool) -> bool {
+    /// Waits for beats until `over`.
+    fn beats_until(&mut self, over: impl Fn() -> bool) {
+        let late = clock::now() + SOON;
         while !over() {
+            assert!(clock::now() < late, "it does not come to that");
+            let before = self.heard;
+            if let Some(message) = self.message(Duration::from_millis(100)) {
+                assert_eq!(message, "WATCHDOG=1\n");
+                self.longest = self.longest.max(self.heard - before);
+            }
+        }
+        self.longest = self.longest.max(clock::now() - self.heard);
+    }
+
+    /// Waits for a beat that does not come in time, and says how long after `since` that was.
+    fn missed(&mut self, since: Instant) -> Duration {
+        let late = clock::now() + SOON;
+        loop {
             let left = (self.heard + WATCHDOG).saturating_duration_since(clock::now());
             if left.is_zero() {
-                return false;
+                return clock::now() - since;
             }
-            if let Some(message) = self.message(left.min(Duration::from_millis(100))) {
+            assert!(clock::now() < late, "it beats on");
+            if let Some(message) = self.message(left) {
                 assert_eq!(message, "WATCHDOG=1\n");
             }
         }
-        true
-    }
-
-    /// Waits for a beat that does not come, and says how long after `since` that was.
-    fn missed(&mut self, since: Instant) -> Duration {
-        let late = clock::now() + SOON;
-        assert!(!self.beats_until(|| clock::now() > late), "it beats on");
-        clock::now() - since
     }
 
     /// What systemd does then.
@@ -119,48 +130,55 @@ fn without_pop() -> Network {
 
 #[test]
 fn a_pop_that_stands_still_as_a_whole_is_killed_and_its_routes_are_gone() {
-    in_namespace(|| {
-        let network = without_pop();
-        let mut pop = Managed::start(&network);
-        let up = || metrics(&[]) == announced(100);
-        let began = clock::now();
-        let soon = || up() || clock::now() > began + SOON;
-        assert!(pop.beats_until(soon) && up(), "it beats, and comes up");
-        let later = clock::now() + 2 * WATCHDOG;
-        assert!(pop.beats_until(|| clock::now() > later), "it beats on");
+    let what = "a PoP that stands still as a whole";
+    figures(what, || in_namespace(all_of_it_stands_still)).unwrap();
+}
 
-        kill(pop.pid(), Signal::SIGSTOP).unwrap();
-        let stopped = clock::now();
-        let took = pop.missed(stopped);
-        assert_eq!(metrics(&[]), announced(100), "the kernel keeps the routes");
-        pop.kill();
-        wait_announced(&[], None, SLACK);
-        let gone = clock::now() - stopped;
-        eprintln!(
-            "no beat for {WATCHDOG:?} {took:?} after it stood still; withdrawn after {gone:?}"
-        );
-        assert!(gone < WATCHDOG + SLACK, "{gone:?}");
+fn all_of_it_stands_still() -> Figures {
+    let network = without_pop();
+    let mut pop = Managed::start(&network);
+    let up = || metrics(&[]) == announced(100);
+    pop.beats_until(up);
+    let later = clock::now() + 2 * WATCHDOG;
+    pop.beats_until(|| clock::now() > later);
+    let mut found = Figures::default();
+    found.below("between two beats", pop.longest, WATCHDOG);
 
-        let _pop = Managed::start(&network);
-        wait_announced(&[], Some(100), SOON);
-    });
+    kill(pop.pid(), Signal::SIGSTOP).unwrap();
+    let stopped = clock::now();
+    let took = pop.missed(stopped);
+    assert_eq!(metrics(&[]), announced(100), "the kernel keeps the routes");
+    pop.kill();
+    wait_announced(&[], None, SOON);
+    let gone = clock::now() - stopped;
+    eprintln!("no beat for {WATCHDOG:?} {took:?} after it stood still; withdrawn after {gone:?}");
+    found.below("withdrawn", gone, WATCHDOG + SLACK);
+
+    let _pop = Managed::start(&network);
+    wait_announced(&[], Some(100), SOON);
+    found
 }
 
 #[test]
 fn each_part_of_a_pop_that_stands_still_ends_its_beats() {
-    in_namespace(|| {
-        let network = without_pop();
-        for part in ["pop-0", "announce", "control"] {
-            let mut pop = Managed::start(&network);
-            let later = clock::now() + WATCHDOG / 2;
-            assert!(pop.beats_until(|| clock::now() > later));
-            let frozen = Frozen::thread_named(pop.child.id(), part).unwrap();
-            let took = pop.missed(clock::now());
-            eprintln!("no beat for {WATCHDOG:?} {took:?} after {part} stood still");
-            assert!(took < WATCHDOG + LOOKS + SLACK, "{part}: {took:?}");
-            // Whoever traces a thread would have to bury it, too.
-            drop(frozen);
-            pop.kill();
-        }
-    });
+    let what = "a part of a PoP that stands still";
+    figures(what, || in_namespace(each_part_stands_still)).unwrap();
+}
+
+fn each_part_stands_still() -> Figures {
+    let network = without_pop();
+    let mut found = Figures::default();
+    for part in ["pop-0", "announce", "control"] {
+        let mut pop = Managed::start(&network);
+        let later = clock::now() + WATCHDOG / 2;
+        pop.beats_until(|| clock::now() > later);
+        let frozen = Frozen::thread_named(pop.child.id(), part).unwrap();
+        let took = pop.missed(clock::now());
+        eprintln!("no beat for {WATCHDOG:?} {took:?} after {part} stood still");
+        found.below(part, took, WATCHDOG + LOOKS + SLACK);
+        // Whoever traces a thread would have to bury it, too.
+        drop(frozen);
+        pop.kill();
+    }
+    found
 }
