@@ -346,6 +346,17 @@ fn odd_services(world: &World) -> anyhow::Result<()> {
     for (flags, rtype, code) in [(0, 252, 5), (0, 251, 5), (0x2000, SOA, 4), (0x2800, SOA, 4)] {
         ensure!(ask(flags, rtype)?.code == code, "{flags:04x} {rtype}");
     }
+    // A cookie without a question, whose server's part is nobody's (RFC 7873 §5.4).
+    let header = [0x42, 0x42, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1];
+    let opt = [0, 0, 41, 4, 208, 0, 0, 0, 0, 0, 28, 0, 10, 0, 24];
+    let packet = [&header[..], &opt, &[7; 24]].concat();
+    let answer = dns::udp(world.at(53), &packet)?.context("no answer")?;
+    let answer = Answer::read(&answer)?;
+    ensure!(answer.code == 23, "{answer:?}");
+    let options = answer.edns.map(|edns| edns.options);
+    let whole =
+        options.is_some_and(|options| matches!(&options[..], [(10, data)] if data.len() == 24));
+    ensure!(whole, "a right cookie is given");
     Ok(())
 }
 

@@ -14,6 +14,7 @@ pub mod ask;
 pub mod command;
 pub mod countries;
 pub mod database;
+pub mod ending;
 mod floor;
 mod hickory;
 pub mod load;

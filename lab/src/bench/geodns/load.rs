@@ -41,6 +41,8 @@ pub struct Found {
     pub elapsed: Duration,
     /// Questions sent.
     pub sent: u64,
+    /// Of those, what the kernel did not take: it is lost as well.
+    pub unsent: u64,
     /// Right answers.
     pub answered: u64,
     /// Questions that were not answered in time, or could not be sent.
@@ -59,6 +61,7 @@ impl Default for Found {
         Self {
             elapsed: Duration::ZERO,
             sent: 0,
+            unsent: 0,
             answered: 0,
             lost: 0,
             refused: 0,
@@ -284,7 +287,9 @@ impl Lane {
             found.sent += 1;
         }
         // What the kernel does not take is not answered, and lost.
-        self.out.flush(&self.socket);
+        let report = self.out.flush(&self.socket);
+        let unsent = report.failed + report.would_block;
+        found.unsent += u64::try_from(unsent).unwrap_or_default();
     }
 
     fn wait_for(&mut self, id: u16, question: usize, now: Instant, found: &mut Found) {
