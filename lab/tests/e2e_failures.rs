@@ -202,11 +202,13 @@ fn a_browser_goes_on_talking_when_its_pop_dies() {
     });
     wait::until_true("the browser to talk", Duration::from_secs(40), || {
         let sessions = network.sessions("t1").unwrap();
-        sessions
-            .first()
-            .is_some_and(|session| session["rtp_in"].as_u64() > Some(150))
+        let talks = |session: &serde_json::Value| session["rtp_in"].as_u64() > Some(150);
+        call.is_finished() || sessions.first().is_some_and(talks)
     })
     .unwrap();
+    if call.is_finished() {
+        panic!("it ended early: {:?}", call.join().unwrap());
+    }
     network.kill("p1").unwrap();
     network.start_node("p1").unwrap();
     let result = call.join().unwrap().unwrap();
