@@ -1,7 +1,7 @@
 //! Harness: bytes in, assertions inside. `cargo test` replays `corpora/flows/` through it and mutates it with a seed; a
 //! coverage-guided fuzzer can call the same function. It asserts what must hold for every sequence of inputs.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
@@ -14,7 +14,8 @@ use wire::{ClientAddr, Owner, PopId, RegionId, Tag, TransceiverId};
 use crate::announce::{AnnounceConfig, Announcer, HISTORY_BYTES_MAX, History};
 use crate::command::{Answer, Command};
 use crate::flows::{Flows, FlowsConfig, Now, Source};
-use crate::neighbours::Neighbours;
+use crate::neighbours::{Neighbours, Owners};
+use crate::offers::PER_CLIENT_MAX;
 use crate::recovery::RecoveryConfig;
 use crate::routes::Routes;
 use crate::verdict::{Downlink, Uplink};
@@ -116,6 +117,9 @@ pub fn timing(mut input: &[u8]) {
         }
     };
     pass(&mut flows, true, &[0x80], now);
+    let settle = |flows: &mut Flows, now| {
+        while flows.next_command().is_some() || flows.next_released(&routes, now).is_some() {}
+    };
     while let Some(([what, len], rest)) = input.split_first_chunk() {
         let (packet, rest) = rest.split_at(rest.len().min(usize::from(*len)));
         input = rest;
@@ -123,7 +127,7 @@ pub fn timing(mut input: &[u8]) {
         now.instant += after;
         took += after;
         pass(&mut flows, what & 1 == 1, packet, now);
-        while flows.next_command().is_some() || flows.next_released().is_some() {}
+        settle(&mut flows, now);
     }
     for _ in 0..100 {
         now.instant += Duration::from_millis(250);
@@ -148,6 +152,10 @@ struct Script {
     heard: HashSet<(ClientAddr, Owner)>,
     /// Owners that were heard at an IP address: others there may be offered to them.
     heard_at: HashSet<(IpAddr, Owner)>,
+    /// Clients whose session an owner has ended since one of their packets was held last.
+    ended: HashSet<ClientAddr>,
+    /// What was offered of each client, and when.
+    offers: HashMap<ClientAddr, Vec<Instant>>,
     held: u64,
 }
 
@@ -179,6 +187,8 @@ impl Script {
             claimed: HashSet::new(),
             heard: HashSet::new(),
             heard_at: HashSet::new(),
+            ended: HashSet::new(),
+            offers: HashMap::new(),
             held: 0,
         })
     }
@@ -202,6 +212,7 @@ impl Script {
                 let header = header(source, owner, 0);
                 self.flows.handle_end(&header, self.now);
                 self.heard.remove(&(source.client, owner));
+                self.ended.insert(source.client);
             }
             4 => self.now.instant += Duration::from_millis(u64::from(rest) * 97),
             5 => self.answer(source, owner, rest),
@@ -234,15 +245,28 @@ impl Script {
             .handle_uplink(&self.routes, source, packet, self.now)
         {
             Uplink::Forward { owner, also } => self.may_get(source.client, owner, also),
-            Uplink::Offer { owners } => {
-                let ip = source.client.ip();
-                assert!(!owners.is_empty(), "an offer to nobody");
-                let heard = |owner| self.heard_at.contains(&(ip, owner));
-                assert!(owners.iter().all(heard), "offered to a stranger");
+            Uplink::Offer { owners } => self.offered(source.client, packet, owners),
+            Uplink::Hold => {
+                self.held += 1;
+                self.ended.remove(&source.client);
             }
-            Uplink::Hold => self.held += 1,
             Uplink::Drop(_) => {}
         }
+    }
+
+    fn offered(&mut self, client: ClientAddr, packet: &[u8], owners: Owners) {
+        assert_eq!(packet.len(), MEDIA_LEN, "only media is offered");
+        assert!(!owners.is_empty(), "an offer to nobody");
+        let heard = |owner| self.heard_at.contains(&(client.ip(), owner));
+        assert!(owners.iter().all(heard), "offered to a stranger");
+        // Counted from the first of a few seconds on, in tenths of a second.
+        let past = Duration::from_millis(4_900);
+        let now = self.now.instant;
+        let offers = self.offers.entry(client).or_default();
+        offers.retain(|at| now < *at + past);
+        offers.push(now);
+        let bound = 2 * usize::from(PER_CLIENT_MAX);
+        assert!(offers.len() <= bound, "offers of a client are bounded");
     }
 
     fn taken(&mut self, source: Source, owner: Owner) {
@@ -298,14 +322,18 @@ impl Script {
                 assert!(self.heard.contains(&(client, owner)), "an unheard owner");
             }
         }
-        while let Some(released) = self.flows.next_released() {
+        while let Some(released) = self.flows.next_released(&self.routes, self.now) {
             let (client, verdict) = (released.client, released.verdict);
-            assert!((1..=MEDIA_LEN).contains(&released.packet.len()));
+            let packet = released.packet.to_vec();
+            assert!((1..=MEDIA_LEN).contains(&packet.len()));
             self.held -= 1;
             match verdict {
                 Uplink::Forward { owner, also } => self.may_get(client, owner, also),
                 Uplink::Hold => unreachable!("held for ever"),
-                Uplink::Offer { .. } => unreachable!("what was held is not offered"),
+                Uplink::Offer { owners } => {
+                    assert!(!self.ended.contains(&client), "its session is over");
+                    self.offered(client, &packet, owners);
+                }
                 Uplink::Drop(_) => {}
             }
         }

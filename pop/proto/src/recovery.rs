@@ -2,11 +2,13 @@
 //!
 //! ```text
 //!  unknown, not a Binding request ──► hold the packet, ask once ──► answer: an owner ──► a recovered flow, packets released in order
-//!                                                              ├─► answer: unknown  ──► packets dropped; not asked again for a while
-//!                                                              ├─► none in `hold_max`:   packets dropped, the question stays open
+//!                                                              ├─► answer: unknown  ──► packets given up; not asked again for a while
+//!                                                              ├─► none in `hold_max`:   packets given up, the question stays open
 //!                                                              ├─► none in `answer_max`: the question is closed, a later answer ignored
 //!                                                              └─► the flow commits meanwhile: packets released, question closed
 //! ```
+//!
+//! What is given up leaves in order too, with the reason to drop it for. Flows may still offer it, as any packet that the cache knows nothing of.
 //!
 //! All of its memory is taken at the start. It decides about packets and questions; flows are the table's.
 
@@ -19,7 +21,7 @@ use std::time::{Duration, Instant};
 use wire::{ClientAddr, Owner};
 
 use crate::flow::FlowKey;
-use crate::recovery::held::{Held, List};
+use crate::recovery::held::{Held, List, Next};
 use crate::recovery::limits::{Exceeded, Negative, Rates, rates_of};
 use crate::recovery::questions::{Question, Questions};
 use crate::verdict::{DropReason, Uplink};
@@ -221,8 +223,10 @@ impl Recovery {
 
     /// Closes a question that came to nothing: it is not asked again for a while.
     pub(crate) fn refuse(&mut self, hash: u64, key: &FlowKey, reason: DropReason, now: Instant) {
+        let mut verdict = Uplink::Drop(reason);
         if let Some(question) = self.question_of(hash, key) {
             let from = question.from;
+            verdict = question.refusal(reason);
             let ttl = if reason == DropReason::Unanswered {
                 self.config.unanswered_ttl
             } else {
@@ -230,7 +234,7 @@ impl Recovery {
             };
             self.negative.put(hash, from.ingress, reason, now, ttl);
         }
-        self.close(hash, key, Uplink::Drop(reason));
+        self.close(hash, key, verdict);
     }
 
     fn question_of(&self, hash: u64, key: &FlowKey) -> Option<&Question> {
@@ -245,7 +249,7 @@ impl Recovery {
             };
             if now >= question.hold_until {
                 let packets = std::mem::replace(&mut question.packets, List::EMPTY);
-                let verdict = Uplink::Drop(DropReason::Unanswered);
+                let verdict = question.refusal(DropReason::Unanswered);
                 self.held.release(packets, verdict, &mut self.released);
             }
             let (from, due) = (question.from, question.answer_until);
@@ -255,8 +259,13 @@ impl Recovery {
         }
     }
 
-    pub(crate) fn next_released(&mut self) -> Option<Released<'_>> {
+    /// The next packet that is held no more; [`Self::packet`] has its bytes until another one is held.
+    pub(crate) fn next_released(&mut self) -> Option<Next> {
         self.held.next(&mut self.released)
+    }
+
+    pub(crate) fn packet(&self, next: &Next) -> &[u8] {
+        self.held.bytes_of(next)
     }
 
     pub(crate) const fn is_idle(&self) -> bool {

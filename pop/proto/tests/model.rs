@@ -220,7 +220,7 @@ impl Real {
         let verdict = self.act(act);
         let commands = std::iter::from_fn(|| self.flows.next_command()).collect();
         let mut released = Vec::new();
-        while let Some(packet) = self.flows.next_released() {
+        while let Some(packet) = self.flows.next_released(&self.routes, self.now) {
             released.push((packet.client.port() - 1, packet.verdict));
         }
         released.sort_by_key(|(client, _)| *client);

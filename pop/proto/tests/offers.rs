@@ -103,6 +103,26 @@ impl World {
         }
     }
 
+    fn answer_cache(&mut self, client: ClientAddr, answer: Answer) {
+        self.flows
+            .handle_answer(&self.routes, client, 0, answer, self.now);
+    }
+
+    /// What becomes of packets that were held.
+    fn released(&mut self) -> Vec<(ClientAddr, Fate)> {
+        let mut all = Vec::new();
+        while let Some(packet) = self.flows.next_released(&self.routes, self.now) {
+            let fate = match packet.verdict {
+                Uplink::Offer { owners } => Fate::Offered(owners.iter().collect()),
+                verdict @ (Uplink::Forward { .. } | Uplink::Hold | Uplink::Drop(_)) => {
+                    Fate::Is(verdict)
+                }
+            };
+            all.push((packet.client, fate));
+        }
+        all
+    }
+
     fn pass(&mut self, time: Duration) {
         let end = self.now.instant + time;
         while self.now.instant < end {
@@ -110,6 +130,16 @@ impl World {
             self.flows.handle_timeout(self.now);
         }
     }
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum Fate {
+    Offered(Vec<Owner>),
+    Is(Uplink),
+}
+
+fn offer_to(owners: &[Owner]) -> Fate {
+    Fate::Offered(owners.to_vec())
 }
 
 fn at(address: &str) -> ClientAddr {
@@ -253,24 +283,130 @@ fn the_flow_cache_is_asked_first() {
         ingress: 0,
     };
     assert_eq!(world.flows.next_command(), Some(ask));
-    let answer = |world: &mut World, client, answer| {
-        world
-            .flows
-            .handle_answer(&world.routes, client, 0, answer, world.now);
-        world.flows.next_released().map(|released| released.verdict)
-    };
-    let released = answer(&mut world, client(2), Answer::Unknown);
-    assert_eq!(released, Some(dropped(DropReason::Uncached)));
+    world.answer_cache(client(2), Answer::Unknown);
+    assert_eq!(world.released(), [(client(2), offer_to(&[A]))]);
     assert_eq!(world.offered(client(2)), [A]);
     // Of whom it knows better, nobody else is asked.
     assert_eq!(world.up(client(3), MEDIA), Uplink::Hold);
-    let released = answer(&mut world, client(3), Answer::Owner(B));
-    assert_eq!(released, Some(to(B)));
+    world.answer_cache(client(3), Answer::Owner(B));
+    assert_eq!(world.released(), [(client(3), Fate::Is(to(B)))]);
     assert_eq!(world.up(client(3), MEDIA), to(B));
-    // While it does not answer, packets are not held for ever.
-    assert_eq!(world.up(client(4), MEDIA), Uplink::Hold);
-    world.pass(Duration::from_millis(220));
-    assert_eq!(world.offered(client(4)), [A]);
+}
+
+/// It hangs, or says that it cannot be asked. An answer that comes later brings back nothing that was let go.
+#[test]
+fn what_was_held_in_vain_is_offered_once() {
+    for says_so in [true, false] {
+        let mut world = World::new(Some(RecoveryConfig::new(60 * SECOND)));
+        world.commit(client(1), A);
+        for packet in [MEDIA, DTLS, RTP, MEDIA] {
+            assert_eq!(world.up(client(2), packet), Uplink::Hold);
+        }
+        if says_so {
+            world.answer_cache(client(2), Answer::Unavailable);
+        } else {
+            world.pass(Duration::from_millis(180));
+            assert_eq!(world.released(), [], "its time has not come");
+            world.pass(Duration::from_millis(40));
+        }
+        let unanswered = Fate::Is(dropped(DropReason::Unanswered));
+        let fates = [
+            offer_to(&[A]),
+            unanswered.clone(),
+            unanswered,
+            offer_to(&[A]),
+        ];
+        assert_eq!(world.released(), fates.map(|fate| (client(2), fate)));
+        assert_eq!(world.offered(client(2)), [A], "it is not waited for again");
+        world.answer_cache(client(2), Answer::Owner(A));
+        assert_eq!(world.released(), []);
+        let stats = world.flows.stats();
+        assert_eq!((stats.offered, stats.held_packets), (3, 0));
+        assert_eq!(stats.recovered, u64::from(!says_so));
+    }
+}
+
+#[test]
+fn what_was_held_counts_among_the_offers_of_its_client() {
+    let mut world = World::new(Some(RecoveryConfig::new(60 * SECOND)));
+    world.commit(client(1), A);
+    for _ in 0..8 {
+        assert_eq!(world.up(client(2), MEDIA), Uplink::Hold);
+    }
+    world.answer_cache(client(2), Answer::Unknown);
+    assert_eq!(world.released().len(), 8);
+    let fresh = (0..40).filter(|_| !world.offered(client(2)).is_empty());
+    assert_eq!(fresh.count(), 8);
+    assert_eq!(world.flows.stats().offered, 16);
+
+    // A prefix whose offers are used up while some of its clients are asked about.
+    let mut world = World::new(Some(RecoveryConfig::new(60 * SECOND)));
+    world.commit(client(1), A);
+    let askers = || (100..360).map(client);
+    for client in askers() {
+        assert_eq!(world.up(client, MEDIA), Uplink::Hold);
+        while world.flows.next_command().is_some() {}
+    }
+    for client in askers() {
+        world.answer_cache(client, Answer::Unknown);
+    }
+    let released = world.released();
+    let offered = |fate: &&(ClientAddr, Fate)| fate.1 == offer_to(&[A]);
+    assert_eq!(released.iter().filter(offered).count(), 256);
+    let rate = Fate::Is(dropped(DropReason::OfferPrefixRate));
+    assert_eq!(released.iter().filter(|fate| fate.1 == rate).count(), 4);
+}
+
+/// What was held is offered as things are when it is let go.
+#[test]
+fn what_was_held_is_offered_to_nobody_who_is_gone() {
+    let held = || {
+        let mut world = World::new(Some(RecoveryConfig::new(60 * SECOND)));
+        world.commit(client(1), A);
+        assert_eq!(world.up(client(2), MEDIA), Uplink::Hold);
+        world
+    };
+    // Remembered at that address, and of the topology no more.
+    let mut world = held();
+    let gone = owner(1, 0xffff);
+    let ip = client(2).ip();
+    world.neighbours.note(ip, gone, world.now.instant);
+    world.answer_cache(client(2), Answer::Unknown);
+    assert_eq!(world.released(), [(client(2), offer_to(&[A]))]);
+    // Forgotten meanwhile.
+    let mut world = held();
+    world.now.instant += 31 * SECOND;
+    world.answer_cache(client(2), Answer::Unknown);
+    let uncached = Fate::Is(dropped(DropReason::Uncached));
+    assert_eq!(world.released(), [(client(2), uncached.clone())]);
+    // Turned off meanwhile.
+    let mut world = held();
+    world.answer_cache(client(2), Answer::Unknown);
+    world.flows.set_offers(false);
+    assert_eq!(world.released(), [(client(2), uncached)]);
+    // Its owner has ended the session, in the same batch or before, even if the client checks again.
+    let ended = Fate::Is(dropped(DropReason::Ended));
+    for (before, checks) in [(true, false), (true, true), (false, false)] {
+        let mut world = held();
+        let header = record(A, client(2));
+        if before {
+            world.flows.handle_end(&header, world.now);
+        }
+        if checks {
+            assert_eq!(world.check(client(2), A), to(A));
+        }
+        world.answer_cache(client(2), Answer::Unknown);
+        if !before {
+            world.flows.handle_end(&header, world.now);
+        }
+        assert_eq!(world.released(), [(client(2), ended.clone())]);
+    }
+    // Its owner has answered meanwhile: nobody needs to be asked.
+    let mut world = held();
+    world.answer_cache(client(2), Answer::Unknown);
+    world.commit(client(2), B);
+    assert_eq!(world.released(), [(client(2), Fate::Is(to(B)))]);
+    assert_eq!(world.flows.stats().offered, 0);
 }
 
 #[test]

@@ -92,7 +92,7 @@ impl World {
 
     fn released(&mut self) -> Vec<(ClientAddr, Vec<u8>, Uplink)> {
         let mut all = Vec::new();
-        while let Some(packet) = self.flows.next_released() {
+        while let Some(packet) = self.flows.next_released(&self.routes, self.now) {
             all.push((packet.client, packet.packet.to_vec(), packet.verdict));
         }
         all
@@ -417,6 +417,17 @@ fn a_session_that_ends_while_the_question_is_open_does_not_come_back() {
     world.end(A, client(1));
     world.answer(client(1), Answer::Owner(B));
     assert_eq!(world.up(client(1), RTP), to(B), "another session");
+    // Nobody's, or nobody says: what was held is of the session that ended.
+    for answer in [Some(Answer::Unknown), Some(Answer::Unavailable), None] {
+        let mut world = World::new();
+        world.up(client(1), RTP);
+        world.end(A, client(1));
+        match answer {
+            Some(answer) => world.answer(client(1), answer),
+            None => world.pass(220 * MS),
+        }
+        assert_eq!(world.verdicts(), [dropped(DropReason::Ended)]);
+    }
 }
 
 #[test]

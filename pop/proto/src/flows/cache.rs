@@ -5,6 +5,7 @@
 
 use wire::{ClientAddr, Owner};
 
+use super::offer::may_be_srtp;
 use super::{Arrival, Flows, Now, Source, Taken, Unknown};
 use crate::command::{Answer, Command};
 use crate::flow::{Flow, Ingresses, OWNER_IDLE, State, TICKS_PER_S, Tick};
@@ -101,9 +102,50 @@ impl Flows {
         }
     }
 
-    /// A packet that was held and whose time has come, with its verdict. Take them after each input.
-    pub fn next_released(&mut self) -> Option<Released<'_>> {
-        self.recovery.as_mut()?.next_released()
+    /// A packet that was held and whose time has come, with its verdict. Take them after each input. One that the cache knew nothing of, or
+    /// said nothing about in time, is offered like any other packet of an unknown client, and within the same bounds.
+    pub fn next_released(&mut self, routes: &Routes, now: Now) -> Option<Released<'_>> {
+        let recovery = self.recovery.as_mut()?;
+        let next = recovery.next_released()?;
+        let is_media = may_be_srtp(recovery.packet(&next));
+        let (client, ingress) = (next.client, next.ingress);
+        let verdict = match next.verdict {
+            Uplink::Drop(unknown @ (DropReason::Uncached | DropReason::Unanswered)) => {
+                let from = self.arrival(Source { client, ingress }, now);
+                let verdict = self.given_up(routes, from, is_media, unknown, now);
+                verdict.unwrap_or_else(Uplink::Drop)
+            }
+            Uplink::Forward { .. } | Uplink::Hold | Uplink::Offer { .. } | Uplink::Drop(_) => {
+                next.verdict
+            }
+        };
+        Some(Released {
+            client,
+            ingress,
+            packet: self.recovery.as_ref()?.packet(&next),
+            verdict,
+        })
+    }
+
+    /// A packet that was held in vain. Its client's flow may have committed, or ended, a moment ago.
+    fn given_up(
+        &mut self,
+        routes: &Routes,
+        from: Arrival,
+        is_media: bool,
+        unknown: DropReason,
+        now: Now,
+    ) -> Result<Uplink, DropReason> {
+        match self.uplink_other(from, unknown) {
+            Err(reason) if reason == unknown || reason == DropReason::NotCommitted => {
+                if is_media {
+                    self.offer_media(routes, from, unknown, now)
+                } else {
+                    Err(unknown)
+                }
+            }
+            settled => settled,
+        }
     }
 
     /// The flow cache has answered. An answer that nobody waits for, because it comes late or the flow has committed

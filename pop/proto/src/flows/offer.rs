@@ -50,13 +50,23 @@ impl Flows {
         unknown: DropReason,
         now: Now,
     ) -> Result<Uplink, DropReason> {
+        if !may_be_srtp(packet) {
+            return Err(unknown);
+        }
+        self.offer_media(routes, from, unknown, now)
+    }
+
+    /// The same for a packet that [`may_be_srtp`].
+    pub(super) fn offer_media(
+        &mut self,
+        routes: &Routes,
+        from: Arrival,
+        unknown: DropReason,
+        now: Now,
+    ) -> Result<Uplink, DropReason> {
         let Some(offers) = self.offers.as_mut().filter(|offers| offers.enabled) else {
             return Err(unknown);
         };
-        // What nothing but a client in a call sends, and what its owner can tell a session by.
-        if PacketKind::of(packet) != PacketKind::Rtp || packet.len() < SRTP_LEN_MIN {
-            return Err(unknown);
-        }
         let client = from.source.client;
         let owners = offers.neighbours.owners(client.ip(), now.instant);
         let owners = owners.only(|owner| routes.knows(owner));
@@ -91,4 +101,9 @@ impl Flows {
             offers.neighbours.note(ip, owner, now.instant);
         }
     }
+}
+
+/// What nothing but a client in a call sends, and what its owner can tell a session by.
+pub(super) fn may_be_srtp(packet: &[u8]) -> bool {
+    PacketKind::of(packet) == PacketKind::Rtp && packet.len() >= SRTP_LEN_MIN
 }

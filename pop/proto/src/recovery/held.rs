@@ -5,7 +5,6 @@ use std::net::{Ipv4Addr, SocketAddr};
 use wire::ClientAddr;
 use wire::record::PAYLOAD_LEN_MAX;
 
-use crate::recovery::Released;
 use crate::verdict::{DropReason, Uplink};
 
 const NONE: u16 = u16::MAX;
@@ -36,6 +35,16 @@ struct Place {
     len: u16,
     next: u16,
     verdict: Uplink,
+}
+
+/// A packet that was taken out of a list. Its bytes stay until another one is kept: [`Held::bytes_of`].
+#[derive(Clone, Copy)]
+pub(crate) struct Next {
+    pub(crate) client: ClientAddr,
+    pub(crate) ingress: u8,
+    pub(crate) verdict: Uplink,
+    at: u16,
+    len: u16,
 }
 
 /// See the module head.
@@ -122,8 +131,8 @@ impl Held {
         }
     }
 
-    /// Takes the first packet of `released`; its place is free from here on, its bytes stay until the next call.
-    pub(crate) fn next(&mut self, released: &mut List) -> Option<Released<'_>> {
+    /// Takes the first packet of `released`; its place is free from here on.
+    pub(crate) fn next(&mut self, released: &mut List) -> Option<Next> {
         let at = self.pop(released)?;
         self.used -= 1;
         let mut free = std::mem::replace(&mut self.free, List::EMPTY);
@@ -133,13 +142,19 @@ impl Held {
         self.append(&mut free, at, 1, at);
         self.free = free;
         let place = self.places.get(usize::from(at))?;
-        let begin = usize::from(at) * PAYLOAD_LEN_MAX;
-        Some(Released {
+        Some(Next {
             client: place.client,
             ingress: place.ingress,
-            packet: self.bytes.get(begin..begin + usize::from(place.len))?,
             verdict: place.verdict,
+            at,
+            len: place.len,
         })
+    }
+
+    pub(crate) fn bytes_of(&self, next: &Next) -> &[u8] {
+        let begin = usize::from(next.at) * PAYLOAD_LEN_MAX;
+        let bytes = self.bytes.get(begin..begin + usize::from(next.len));
+        bytes.unwrap_or_default()
     }
 
     fn append(&mut self, list: &mut List, first: u16, count: u16, last: u16) {
@@ -208,9 +223,10 @@ mod tests {
                 &mut released,
             );
             let mut seen = Vec::new();
-            while let Some(packet) = held.next(&mut released) {
-                assert!(packet.packet.iter().all(|byte| *byte == packet.ingress));
-                seen.push((packet.ingress, packet.packet.len(), packet.verdict == drop));
+            while let Some(next) = held.next(&mut released) {
+                let bytes = held.bytes_of(&next);
+                assert!(bytes.iter().all(|byte| *byte == next.ingress));
+                seen.push((next.ingress, bytes.len(), next.verdict == drop));
             }
             assert_eq!(
                 seen,

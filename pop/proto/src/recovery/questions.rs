@@ -8,6 +8,7 @@ use crate::flow::FlowKey;
 use crate::index::Index;
 use crate::recovery::held::List;
 use crate::recovery::{RecoveryConfig, Unknown};
+use crate::verdict::{DropReason, Uplink};
 
 /// One question.
 pub(crate) struct Question {
@@ -30,6 +31,16 @@ impl Question {
             hold_until: now + config.hold_max,
             answer_until: now + config.answer_max,
             ended: None,
+        }
+    }
+
+    /// What becomes of the packets when the question comes to nothing. Those of a session that has ended since are no stranger's.
+    pub(crate) const fn refusal(&self, reason: DropReason) -> Uplink {
+        match (self.ended, reason) {
+            (Some(_), DropReason::Uncached | DropReason::Unanswered) => {
+                Uplink::Drop(DropReason::Ended)
+            }
+            (Some(_) | None, reason) => Uplink::Drop(reason),
         }
     }
 }

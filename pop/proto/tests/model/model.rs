@@ -98,6 +98,18 @@ struct Asked {
     over: Option<u8>,
 }
 
+impl Asked {
+    /// Packets of a session that ended meanwhile are no stranger's.
+    fn refusal(&self, reason: DropReason) -> DropReason {
+        let stranger = matches!(reason, DropReason::Uncached | DropReason::Unanswered);
+        if stranger && self.over.is_some() {
+            DropReason::Ended
+        } else {
+            reason
+        }
+    }
+}
+
 pub(crate) struct Model {
     flows_max: usize,
     recovery: bool,
@@ -533,16 +545,18 @@ impl Model {
     }
 
     fn refuse(&mut self, client: u16, reason: DropReason) {
+        let mut told = reason;
         if let Some(asked) = self.asked.get(&client) {
             let (tenths, later) = if reason == DropReason::Unanswered {
                 (3, reason)
             } else {
                 (50, DropReason::Uncached)
             };
+            told = asked.refusal(reason);
             let until = self.now + tenths;
             self.in_vain.insert((client, asked.ingress), (until, later));
         }
-        self.close(client, Uplink::Drop(reason));
+        self.close(client, Uplink::Drop(told));
     }
 
     fn close(&mut self, client: u16, verdict: Uplink) {
@@ -571,7 +585,8 @@ impl Model {
         let mut unanswered = Vec::new();
         for (client, asked) in &mut self.asked {
             if now - asked.since >= 2 {
-                let packet = (*client, Uplink::Drop(DropReason::Unanswered));
+                let told = asked.refusal(DropReason::Unanswered);
+                let packet = (*client, Uplink::Drop(told));
                 let held = std::mem::take(&mut asked.held);
                 self.out.released.extend(std::iter::repeat_n(packet, held));
             }

@@ -21,7 +21,7 @@ impl Worker {
             last_forwarded: &mut self.last_forwarded,
         };
         let mut any = false;
-        while let Some(released) = self.flows.next_released() {
+        while let Some(released) = self.flows.next_released(&self.routes, at) {
             any = true;
             let tag = Tag {
                 pop: self.pop,
