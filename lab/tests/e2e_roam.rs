@@ -15,6 +15,8 @@ use lab::{clients, wait};
 
 const SOON: Duration = Duration::from_secs(60);
 const SESSIONS: usize = 25;
+/// Between two checks of a client ([`Plan::new`]).
+const CHECK_INTERVAL_MS: f64 = 2_000.0;
 
 /// What becomes of a client's address.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -71,10 +73,11 @@ fn change(change: Change, offers: bool, redis: Option<&Redis>) -> Cost {
         report,
     };
     eprintln!(
-        "{change:?}, offers {offers}, flow cache {}: silence median {:.0} ms, max {:.0} ms; {} of {} lost ({} up); {} offered, {} taken",
+        "{change:?}, offers {offers}, flow cache {}: silence median {:.0} ms, max {:.0} ms; {} heard before they checked; {} of {} lost ({} up); {} offered, {} taken",
         redis.is_some(),
         cost.report.gap_ms_p50,
         cost.report.gap_ms_max,
+        cost.report.heard_unchecked,
         cost.report.lost,
         cost.report.sent,
         cost.lost_up,
@@ -87,11 +90,13 @@ fn change(change: Change, offers: bool, redis: Option<&Redis>) -> Cost {
     cost
 }
 
+/// Without offers a call waits for its client's next check, and with them it does not: a run says of each call which came first. So a machine
+/// that stands still for a moment, in one run or the other, decides nothing as long as that is not half of the time between two checks.
 #[test]
 fn another_port_costs_next_to_nothing_and_without_offers_no_call() {
     let without = change(Change::Port, false, None);
-    assert_eq!(without.offered, 0.0);
-    // With a flow cache the first packet is held until that has said that it does not know the client.
+    assert_eq!((without.offered, without.report.heard_unchecked), (0.0, 0));
+    // With a flow cache the first packet is held until that has said that it does not know the client, and then offered too.
     let redis = Redis::start().unwrap();
     for redis in [None, Some(&redis)] {
         let with = change(Change::Port, true, redis);
@@ -99,13 +104,11 @@ fn another_port_costs_next_to_nothing_and_without_offers_no_call() {
             with.taken >= SESSIONS as f64,
             "every call was taken by offer"
         );
-        assert!(
-            with.report.gap_ms_p50 * 3.0 < without.report.gap_ms_p50,
-            "{} ms with offers, {} without",
-            with.report.gap_ms_p50,
-            without.report.gap_ms_p50
-        );
-        assert!(with.lost_up * 3.0 < without.lost_up);
+        let heard = with.report.heard_unchecked;
+        assert!(heard * 2 > SESSIONS, "{heard} of {SESSIONS} calls");
+        assert!(with.report.gap_ms_p50 < CHECK_INTERVAL_MS, "{with:?}");
+        // What is lost is counted at the pace of the clients, all calls together.
+        assert!(with.lost_up * 2.0 < without.lost_up);
     }
 }
 
@@ -119,8 +122,15 @@ fn another_address_is_followed_at_the_next_check() {
     }
 }
 
-/// A browser behind a NAT that forgets its port: what the NAT sees pass afterwards, up and down.
-fn chromium(offers: bool) -> Duration {
+/// What a NAT saw first after it had given another port: times since then.
+#[derive(Clone, Copy, Debug)]
+struct Passed {
+    check_up: Option<Duration>,
+    media_down: Duration,
+}
+
+/// A browser behind a NAT that forgets its port: what the NAT sees pass afterwards.
+fn chromium(offers: bool) -> Passed {
     let adjust = |topology: &mut topology::Topology| topology.network.offer_unknown = offers;
     let network = Network::start_with(&Shape::default(), adjust).unwrap();
     let ingress = network.ingress("p1");
@@ -158,26 +168,31 @@ fn chromium(offers: bool) -> Duration {
         at.zip(passed.changed)
             .map(|(at, changed)| at.duration_since(changed))
     };
-    let (up, check) = (since(passed.media_up), since(passed.check_up));
-    let down = since(passed.media_down).unwrap();
+    let (up, check_up) = (since(passed.media_up), since(passed.check_up));
+    let media_down = since(passed.media_down).unwrap();
     eprintln!(
-        "Chromium, offers {offers}: after the change media up {up:?}, check up {check:?}, media down {down:?}; {} of {} lost in all",
+        "Chromium, offers {offers}: after the change media up {up:?}, check up {check_up:?}, media down {media_down:?}; {} of {} lost in all",
         result["sent"].as_u64().unwrap() - result["received"].as_u64().unwrap(),
         result["sent"],
     );
     assert_eq!(result["state"], "connected");
     assert_eq!(result["remote"], nat.front().to_string());
     assert_eq!(result["deleted"], 200);
-    down
+    Passed {
+        check_up,
+        media_down,
+    }
 }
 
 #[test]
 fn chromium_hears_on_when_its_nat_gives_it_another_port() {
     let without = chromium(false);
-    assert!(
-        without < Duration::from_secs(4),
-        "its next check: {without:?}"
-    );
+    let waited = without.check_up.unwrap();
+    assert!(waited < without.media_down, "its next check: {without:?}");
+    assert!(without.media_down < Duration::from_secs(4), "{without:?}");
+    // Its next check is some time in the 2.5 s that follow: at once, if luck will have it.
     let with = chromium(true);
-    assert!(with < Duration::from_millis(500), "{with:?}");
+    let unchecked = with.check_up.is_none_or(|check| with.media_down < check);
+    let at_once = with.media_down < Duration::from_millis(500);
+    assert!(unchecked || at_once, "{with:?}");
 }

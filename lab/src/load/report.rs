@@ -6,7 +6,7 @@ use runtime::clock;
 use serde::Serialize;
 
 use super::measured::Call;
-use super::session::Session;
+use super::session::{AfterMove, Session};
 use super::{Failures, LINGER, Plan};
 
 /// An echo this recent at the end shows that a session lived to the end.
@@ -41,6 +41,8 @@ pub struct Report {
     pub gap_ms_p50: f64,
     /// The longest silence of any session, in milliseconds.
     pub gap_ms_max: f64,
+    /// Sessions that went on from another address and heard an echo there before they sent a check from it.
+    pub heard_unchecked: usize,
     /// Data-channel messages that came back; one per session when all is well.
     pub echoes: u64,
     /// Sessions that could not be deleted at the end, such as those that the network had ended.
@@ -90,6 +92,9 @@ pub(super) fn of(plan: &Plan, sessions: &[Session], failures: &Failures) -> Repo
         rtt_us_p99: percentile(&rtt_us, 99),
         gap_ms_p50: percentile(&gap_ms, 50),
         gap_ms_max: percentile(&gap_ms, 100),
+        heard_unchecked: figures()
+            .filter(|one| one.after_move == AfterMove::Heard)
+            .count(),
         echoes: figures().map(|one| one.echoes).sum(),
         deletes_failed: 0,
         calls: Vec::new(),

@@ -23,6 +23,9 @@ const RECEIVE_BUDGET: usize = 16;
 /// Samples of the round trip that a session keeps; what follows is not sampled.
 const RTT_SAMPLES_MAX: usize = 100_000;
 
+/// How a check begins (RFC 8489 §5), and no media.
+const BINDING_REQUEST: [u8; 2] = [0, 1];
+
 /// What happened to the media of a session.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Figures {
@@ -37,6 +40,29 @@ pub(super) struct Figures {
     /// Data-channel messages that came back.
     pub(super) echoes: u64,
     pub(super) rtt_us: Vec<u32>,
+    pub(super) after_move: AfterMove,
+}
+
+/// What came first after the session went on from another address.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum AfterMove {
+    /// It never moved.
+    #[default]
+    Stayed,
+    /// Neither yet.
+    Waiting,
+    /// An echo was heard.
+    Heard,
+    /// A check was sent.
+    Checked,
+}
+
+impl AfterMove {
+    fn note(&mut self, first: Self) {
+        if *self == Self::Waiting {
+            *self = first;
+        }
+    }
 }
 
 pub(super) struct Session {
@@ -113,6 +139,7 @@ impl Session {
     pub(super) fn move_to(&mut self, address: IpAddr) -> anyhow::Result<()> {
         let left = std::mem::replace(&mut self.socket, open(address)?);
         self.left.push(left);
+        self.figures.after_move = AfterMove::Waiting;
         Ok(())
     }
 
@@ -185,6 +212,7 @@ impl Session {
             }
         }
         if let Some((to, check)) = self.checks.as_mut().and_then(|checks| checks.due(now)) {
+            self.figures.after_move.note(AfterMove::Checked);
             let _ = self.socket.send_to(check, to);
         }
         if let Some(last) = self.last_echo
@@ -209,6 +237,9 @@ impl Session {
         while let Some((to, packet)) = self.peer.poll_transmit() {
             if let Some(checks) = &mut self.checks {
                 checks.handle_sent(to, &packet, now);
+            }
+            if packet.starts_with(&BINDING_REQUEST) {
+                self.figures.after_move.note(AfterMove::Checked);
             }
             // Loss is what the figures are about; a socket that refuses shows there.
             let _ = self.socket.send_to(&packet, to);
@@ -236,6 +267,7 @@ impl Session {
 
     fn take_echo(&mut self, echo: &Bytes, now: Instant, epoch: Instant) {
         self.last_echo = Some(now);
+        self.figures.after_move.note(AfterMove::Heard);
         if let Some(measured) = &mut self.measured {
             let known = measured.handle_frame(echo, meter::us(now - epoch));
             self.figures.received += u64::from(known);
