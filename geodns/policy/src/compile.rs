@@ -32,7 +32,7 @@ pub use tables::{ListId, Located, Tables};
 pub use v4::MEMORY_LEN;
 
 use crate::Snapshot;
-use crate::compile::sweep::{Family, Segment, sweep};
+use crate::compile::sweep::{Family, NO_LIST, Segment, sweep};
 use crate::databases::Databases;
 use crate::facts::{Client, Facts};
 use crate::measured::GroupKey;
@@ -162,6 +162,7 @@ pub fn build<L: Eq + Hash>(
         rank,
         of_class: HashMap::default(),
         ids: HashMap::default(),
+        of_facts: Vec::new(),
         last: None,
     };
     let v4 = sweep(
@@ -200,6 +201,9 @@ struct Lists<L, K, R> {
     rank: R,
     of_class: HashMap<Key, u32, FixedState>,
     ids: HashMap<L, u32, FixedState>,
+    /// By [`Segment::facts_id`], for segments without a prefix; [`NO_LIST`]: not met yet. A city database has millions of networks and few
+    /// neighbours of one class, and what is looked up here stays in the processor's cache.
+    of_facts: Vec<u32>,
     /// Neighbours are often of one class.
     last: Option<(Key, u32)>,
 }
@@ -214,6 +218,24 @@ where
     R: FnMut(&Class) -> L,
 {
     fn id(&mut self, segment: &Segment) -> Result<u32, CompileError> {
+        let facts_id = segment.facts_id.filter(|_| segment.prefix.is_none());
+        let Some(at) = facts_id.and_then(|id| usize::try_from(id).ok()) else {
+            return self.id_of_key(segment);
+        };
+        if let Some(id) = self.of_facts.get(at).filter(|id| **id != NO_LIST) {
+            return Ok(*id);
+        }
+        let id = self.id_of_key(segment)?;
+        if at >= self.of_facts.len() {
+            self.of_facts.resize(at + 1, NO_LIST);
+        }
+        if let Some(place) = self.of_facts.get_mut(at) {
+            *place = id;
+        }
+        Ok(id)
+    }
+
+    fn id_of_key(&mut self, segment: &Segment) -> Result<u32, CompileError> {
         let key = ((self.relevant)(segment.facts), segment.prefix);
         if let Some((last, id)) = self.last
             && last == key

@@ -71,6 +71,8 @@ pub(crate) struct Segment {
     /// The first of them.
     pub(crate) client: IpAddr,
     pub(crate) facts: Facts,
+    /// Where the facts are in the only database there is; `None`: they are of several, or of none.
+    pub(crate) facts_id: Option<u32>,
     /// Index of the longest prefix of rules and measurements that holds them.
     pub(crate) prefix: Option<u32>,
 }
@@ -105,15 +107,16 @@ pub(crate) fn sweep(
     let mut first = 0;
     loop {
         let last = prefix.last.min(space.last).min(known.last);
-        let facts = match space.label {
-            Space::Ordinary => known.facts,
-            Space::Special | Space::Carrying => Facts::default(),
+        let (facts, facts_id) = match space.label {
+            Space::Ordinary => (known.facts, known.facts_id),
+            Space::Special | Space::Carrying => (Facts::default(), None),
         };
         let list = match space.label {
             Space::Carrying => NO_LIST,
             Space::Ordinary | Space::Special => list_of(&Segment {
                 client: family.address(first),
                 facts,
+                facts_id,
                 prefix: prefix.label,
             })?,
         };
@@ -184,6 +187,7 @@ impl<'a, T: Copy> Cursor<'a, T> {
 struct Known<'a> {
     sources: Vec<Source<'a>>,
     facts: Facts,
+    facts_id: Option<u32>,
     /// Last address the facts hold for.
     last: u128,
 }
@@ -193,6 +197,7 @@ struct Source<'a> {
     runs: &'a Runs,
     run: usize,
     facts: Facts,
+    facts_id: u32,
     last: u128,
     end: u128,
 }
@@ -205,6 +210,7 @@ impl<'a> Known<'a> {
                 runs: family.runs(database),
                 run: 0,
                 facts: Facts::default(),
+                facts_id: 0,
                 last: 0,
                 end: family.last(),
             };
@@ -214,6 +220,7 @@ impl<'a> Known<'a> {
         let mut known = Self {
             sources: sources.collect(),
             facts: Facts::default(),
+            facts_id: None,
             last: 0,
         };
         known.join(family.last());
@@ -241,12 +248,17 @@ impl<'a> Known<'a> {
             self.last = self.last.min(source.last);
         }
         self.facts = placed(self.facts);
+        self.facts_id = match self.sources.as_slice() {
+            [only] => Some(only.facts_id),
+            _ => None,
+        };
     }
 }
 
 impl Source<'_> {
     fn read(&mut self) {
-        self.facts = self.database.facts_of(self.runs.id(self.run));
+        self.facts_id = self.runs.id(self.run);
+        self.facts = self.database.facts_of(self.facts_id);
         let next = self.runs.first(self.run + 1);
         self.last = next.map_or(self.end, |next| next - 1);
     }

@@ -91,10 +91,28 @@ impl Runs {
     }
 }
 
+/// What facts are of: kept beside their index, so that counting a network reads nothing else.
+#[derive(Clone, Copy, Debug, Default)]
+struct Kinds {
+    located: bool,
+    coordinates: bool,
+    asn: bool,
+}
+
+impl Kinds {
+    const fn of(facts: &Facts) -> Self {
+        Self {
+            located: facts.country.is_some() || facts.continent.is_some(),
+            coordinates: facts.location.is_some(),
+            asn: facts.asn.is_some(),
+        }
+    }
+}
+
 /// Takes what is known out of a walk.
 pub(crate) struct Collector {
     /// Facts by where their record is in the file.
-    of_record: HashMap<usize, FactsId, FixedState>,
+    of_record: HashMap<usize, (FactsId, Kinds), FixedState>,
     ids: HashMap<Facts, FactsId, FixedState>,
     pub(crate) facts: Vec<Facts>,
     pub(crate) survey: Survey,
@@ -132,10 +150,12 @@ impl Collector {
         let mut first = 0;
         for network in networks {
             let network = network?;
-            let id = self.id(&network);
+            let (id, kinds) = self.id(&network);
             if id != 0 {
                 known += 1;
-                self.count(id);
+                self.survey.located += u64::from(kinds.located);
+                self.survey.coordinates += u64::from(kinds.coordinates);
+                self.survey.asn += u64::from(kinds.asn);
             }
             runs.push(first, id);
             first = network.last.wrapping_add(1);
@@ -144,25 +164,16 @@ impl Collector {
         Ok(known)
     }
 
-    fn count(&mut self, id: FactsId) {
-        let Some(facts) = self.facts.get(id as usize) else {
-            return;
-        };
-        let count = |there: bool| u64::from(there);
-        self.survey.located += count(facts.country.is_some() || facts.continent.is_some());
-        self.survey.coordinates += count(facts.location.is_some());
-        self.survey.asn += count(facts.asn.is_some());
-    }
-
-    fn id(&mut self, network: &Network<'_>) -> FactsId {
+    fn id(&mut self, network: &Network<'_>) -> (FactsId, Kinds) {
+        let nothing = (0, Kinds::default());
         let Some(found) = &network.found else {
-            return 0;
+            return nothing;
         };
         let Some(offset) = found.offset() else {
-            return 0;
+            return nothing;
         };
-        if let Some(id) = self.of_record.get(&offset) {
-            return *id;
+        if let Some(known) = self.of_record.get(&offset) {
+            return *known;
         }
         self.survey.records += 1;
         let facts = match found.decode::<Record>() {
@@ -180,7 +191,8 @@ impl Collector {
                 *entry.insert(next)
             }
         };
-        self.of_record.insert(offset, id);
-        id
+        let known = (id, Kinds::of(&facts));
+        self.of_record.insert(offset, known);
+        known
     }
 }
