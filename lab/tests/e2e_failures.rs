@@ -40,10 +40,14 @@ fn calls_outlive_the_death_of_their_pop() {
     let load = calls(&network);
     network.kill("p1").unwrap();
     network.start_node("p1").unwrap();
+    let made = || {
+        let metrics = network.metrics("p1").unwrap();
+        metrics.sum("firsthop_pop_flows_made_total", &[])
+    };
+    let all = SESSIONS as f64;
+    wait::until_true("every flow to be learned again", SOON, || made() >= all).unwrap();
     load.wait_received(3 * SECOND, SOON).unwrap();
-    let metrics = network.metrics("p1").unwrap();
-    let made = metrics.sum("firsthop_pop_flows_made_total", &[]);
-    assert_eq!(made, SESSIONS as f64, "every flow was learned again, once");
+    assert_eq!(made(), all, "once");
     let report = load.stop().unwrap();
     eprintln!("{report:?}");
     assert_eq!(report.sessions_lost, 0);

@@ -129,15 +129,15 @@ fn another_number_of_workers_of_a_pop_costs_recovery_and_no_session() {
         network.reload().unwrap();
         network.start_node("p1").unwrap();
         load.wait_received(3 * SECOND, SOON).unwrap();
-        let state = network.state("p1").unwrap();
-        let shown = state["workers"].as_array().unwrap();
-        assert_eq!(shown.len(), usize::from(workers));
-        assert!(
-            shown
-                .iter()
-                .all(|worker| worker["flows"].as_u64() > Some(0)),
-            "{state}"
-        );
+        // Clients come back with an offer, or with their next check.
+        wait::until_true("every client to be known again", SOON, || {
+            let state = network.state("p1").unwrap();
+            let shown = state["workers"].as_array().unwrap().clone();
+            assert_eq!(shown.len(), usize::from(workers));
+            let flows = || shown.iter().filter_map(|worker| worker["flows"].as_u64());
+            flows().all(|flows| flows > 0) && flows().sum::<u64>() == SESSIONS
+        })
+        .unwrap();
     }
     let report = load.stop().unwrap();
     eprintln!("{report:?}");

@@ -3,6 +3,9 @@
 //!
 //! The hard case for a PoP is a client that only sends: a PoP that has just started knows no flow, and what comes down would
 //! have taught it one. Without a cache such a call waits for the client's next connectivity check; with one, for the PoP.
+//!
+//! Nothing is offered to owners at a client's address (`network.offer_unknown`): the far end authenticates nothing, so it could neither
+//! refuse an offer nor take one, and all clients of one machine would be heard again with the first of them.
 
 mod calls;
 
@@ -180,6 +183,7 @@ fn kill(case: Case) -> anyhow::Result<Row> {
         Case::PopBothWays | Case::PopUplinkOnly | Case::CoreRelay => None,
     };
     let world = World::start(Datagrams::Packed, |topology| {
+        topology.network.offer_unknown = false;
         if case == Case::CoreRelay {
             add_core_relay(topology);
         }
