@@ -139,7 +139,7 @@ fn bird_is_configured_from_the_topology() {
     };
     let (code, out, err) = render(world, "ams");
     assert_eq!((code, err.as_str()), (0, ""));
-    assert!(out.contains("\nprotocol bgp 'transit1' {\n"), "{out}");
+    assert!(out.contains("\nprotocol bgp 'bgp-transit1' {\n"), "{out}");
     for (topology, node, why) in [
         (world, "eu-r1", "no PoP is named `eu-r1`"),
         (

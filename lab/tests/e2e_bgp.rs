@@ -5,13 +5,14 @@
 #[path = "bgp/site.rs"]
 mod site;
 
+use std::collections::BTreeSet;
 use std::io::Read as _;
 use std::time::Duration;
 
 use lab::wait;
 use runtime::clock;
 use runtime::tun::Tun;
-use site::{COVERS, PREFIXES, SOON, Site};
+use site::{COVERS, POP, PREFIXES, SOON, Site, WORLD, parses};
 
 const UP: Option<u32> = Some(topology::bird::METRIC_UP);
 const DRAINING: Option<u32> = Some(topology::bird::METRIC_DRAINING);
@@ -100,6 +101,70 @@ fn the_router_is_told_how_the_pop_is() {
     site.router_has("withdrawn", &COVERS);
 }
 
+/// Keywords are among the words of the program, whichever version it is; and so is much else that BIRD may have named.
+fn words_of_bird() -> BTreeSet<String> {
+    let program = std::fs::read("/usr/sbin/bird").expect("package bird2 is installed");
+    let part = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+    let is_name = |word: &str| {
+        let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+        word.len() <= 32
+            && word.bytes().all(plain)
+            && !word.starts_with('-')
+            && !word.ends_with('-')
+    };
+    let words = program.split(|byte| !part(byte));
+    let words = words.filter_map(|word| std::str::from_utf8(word).ok());
+    let names = words.filter(|word| !word.is_empty() && is_name(word));
+    names.map(str::to_owned).collect()
+}
+
+#[test]
+fn any_word_of_bird_may_be_the_name_of_a_session() {
+    let mut names = words_of_bird();
+    for keyword in [
+        "primary", "rs", "direct", "local", "all", "bgp", "table", "ipv4",
+    ] {
+        assert!(names.contains(keyword), "{keyword} in {names:?}");
+    }
+    // What else has a name in the file, and what BIRD calls a protocol without one.
+    let taken = [
+        "vip4",
+        "vip6",
+        "bfd1",
+        "device1",
+        "static1",
+        "bgp1",
+        "to-primary",
+        "bgp-primary",
+    ];
+    names.extend(taken.map(str::to_owned));
+    let mut topology = topology::load(WORLD, "world.yaml").unwrap();
+    let pop = &mut topology.pops[0];
+    assert_eq!(pop.name, POP);
+    let mut session = pop.bgp[0].clone();
+    session.password_file = None;
+    let called = |name: &String| topology::BgpSession {
+        name: name.clone(),
+        ..session.clone()
+    };
+    pop.bgp = names.iter().map(called).collect();
+    let config = topology::bird::config(&topology, POP).unwrap();
+    let file = std::env::temp_dir().join(format!("bgp-words-{}.conf", std::process::id()));
+    std::fs::write(&file, &config).unwrap();
+    let parsed = parses(&file);
+    // As they would be without what stands before them: BIRD refuses.
+    std::fs::write(
+        &file,
+        config.replace("protocol bgp 'bgp-", "protocol bgp '"),
+    )
+    .unwrap();
+    let bare = parses(&file);
+    std::fs::remove_file(&file).unwrap();
+    parsed.unwrap();
+    assert!(bare.is_err(), "none of them is a keyword");
+    println!("{} names", names.len());
+}
+
 #[test]
 fn nothing_else_leaves_the_pop() {
     let mut site = Site::open("only");
@@ -155,7 +220,7 @@ fn what_a_neighbour_says_is_bounded_and_never_used() {
         assert!(site.router.ask(more).contains("enabled"));
     }
     for (session, table) in [("transit1", "vip4"), ("transit1-v6", "vip6")] {
-        let question = format!("show protocols all '{session}'");
+        let question = format!("show protocols all 'bgp-{session}'");
         wait::until_true("the limit", SOON, || {
             let state = site.pop_says(&question);
             state.contains("Receive limit:") && state.contains("[HIT]")
@@ -167,7 +232,9 @@ fn what_a_neighbour_says_is_bounded_and_never_used() {
             kept.starts_with("BIRD") && kept.contains("10 of "),
             "{kept}"
         );
-        let used = site.pop_says(&format!("show route protocol '{session}' table {table}"));
+        let used = site.pop_says(&format!(
+            "show route protocol 'bgp-{session}' table {table}"
+        ));
         assert!(
             !used.contains("BGP") && !used.contains("blackhole"),
             "{used}"

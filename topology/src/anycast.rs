@@ -105,7 +105,8 @@ pub struct BgpSession {
     #[schemars(range(min = 1, max = 100_000))]
     #[serde(default = "default_max_prefixes")]
     pub max_prefixes: u32,
-    /// MULTI_EXIT_DISC.
+    /// MULTI_EXIT_DISC. A drain adds 1000, and it must have room for that. 0..=4294966295.
+    #[schemars(range(max = 4_294_966_295_u32))]
     #[serde(default)]
     pub med: Option<u32>,
     /// How often the AS number is added to the path at all times. 0..=10.

@@ -11,6 +11,9 @@
 //! | metric 200 | draining | with GRACEFUL_SHUTDOWN, more AS numbers, a higher MED and the drain communities beside |
 //! | absent, or any other metric | withdrawn | not at all |
 //!
+//! Names of sessions are an operator's, and BIRD has keywords and names of its own: what is called after one begins with
+//! [`PROTOCOL_PREFIX`] or `to_`, as no word of BIRD does, and no other name here.
+//!
 //! Exactly the prefixes and the covers leave, and nothing a neighbour says is used: both are filters here, so a route that
 //! strays into the table stays on the PoP.
 
@@ -22,6 +25,9 @@ use ipnet::IpNet;
 use crate::anycast::{Anycast, BgpSession, Community, GRACEFUL_SHUTDOWN};
 use crate::model::{Pop, Topology};
 
+/// What the name of a session's protocol begins with: session `transit1` is `'bgp-transit1'` to `birdc`.
+pub const PROTOCOL_PREFIX: &str = "bgp-";
+
 /// Metric of a route whose prefix is announced.
 pub const METRIC_UP: u32 = 100;
 /// Metric of a route whose prefix is announced as draining.
@@ -29,8 +35,8 @@ pub const METRIC_DRAINING: u32 = 200;
 /// Metric of a route that only shows that one can be made: BIRD rejects it.
 pub const METRIC_PROOF: u32 = 9_000;
 
-/// Added to MULTI_EXIT_DISC while draining: more than an operator's steps between sessions.
-const DRAIN_MED_ADDED: u32 = 1_000;
+/// Added to MULTI_EXIT_DISC while draining: more than an operator's steps between sessions. The check leaves room for it.
+pub(crate) const DRAIN_MED_ADDED: u32 = 1_000;
 
 /// Seconds between scans of the kernel's table, should a message of it be lost.
 const SCAN_S: u32 = 10;
@@ -286,7 +292,7 @@ fn session(out: &mut String, session: &BgpSession, anycast: &Anycast) -> fmt::Re
     write!(
         out,
         "
-protocol bgp '{name}' {{
+protocol bgp '{PROTOCOL_PREFIX}{name}' {{
   local {local} as {asn};
   neighbor {address} as {neighbour};
   hold time {hold};

@@ -1,12 +1,13 @@
 //! What a topology must mean beyond having the right shape. Finds everything, not only the first.
 //!
 //! `ranges` looks at one value at a time, `names` at identities, `addresses` at who sends to whom, `sockets` at ports,
-//! `anycast`, `steering` and `dns` at their sections. None of them knows lines: a [`Finding`] names its field.
+//! `anycast`, `steering` and `dns` at their sections; `own` lists who has which address. None of them knows lines: a [`Finding`] names its field.
 
 mod addresses;
 mod anycast;
 mod dns;
 mod names;
+mod own;
 mod ranges;
 mod sockets;
 mod steering;

@@ -65,7 +65,7 @@ fn a_session_announces_its_family_and_believes_nothing() {
             "local 198.18.1.3 as 64500;\n  neighbor 198.18.1.2 as 64510;",
         ),
     ] {
-        let session = block(&config, &format!("protocol bgp '{name}' {{"));
+        let session = block(&config, &format!("protocol bgp 'bgp-{name}' {{"));
         for part in [
             ends,
             "hold time 9;\n  keepalive time 3;",
@@ -82,12 +82,13 @@ fn a_session_announces_its_family_and_believes_nothing() {
     }
     let include = "\ninclude \"/etc/firsthop/bgp/transit1.conf\";\n";
     assert!(
-        block(&config, "protocol bgp 'transit1' {").contains(include),
+        block(&config, "protocol bgp 'bgp-transit1' {").contains(include),
         "at the beginning of a line"
     );
     assert_eq!(config.matches("include").count(), 1);
     assert!(
-        block(&config, "protocol bgp 'exchange' {").contains("receive limit 1000 action block;")
+        block(&config, "protocol bgp 'bgp-exchange' {")
+            .contains("receive limit 1000 action block;")
     );
 }
 
@@ -149,7 +150,7 @@ fn without_covers_and_without_ipv6() {
         assert!(!config.contains(absent), "{absent} in {config}");
     }
     assert!(block(&config, "filter 'to_transit1' {").contains("  }\n  else reject;\n"));
-    assert!(block(&config, "protocol bgp 'transit1' {").contains("bfd off;\n  multihop 2;"));
+    assert!(block(&config, "protocol bgp 'bgp-transit1' {").contains("bfd off;\n  multihop 2;"));
 }
 
 #[test]

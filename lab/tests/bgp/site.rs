@@ -19,8 +19,8 @@ pub(crate) const PREFIXES: [&str; 2] = ["198.19.0.0/24", "2001:db8:100::/48"];
 pub(crate) const COVERS: [&str; 2] = ["198.19.0.0/23", "2001:db8:100::/47"];
 
 pub(crate) const UPSTREAM_ASN: u32 = 64_511;
-const WORLD: &str = include_str!("../../../topology/samples/world.yaml");
-const POP: &str = "ams";
+pub(crate) const WORLD: &str = include_str!("../../../topology/samples/world.yaml");
+pub(crate) const POP: &str = "ams";
 const SECRET: &str = "correct horse";
 
 /// Everything, until dropped.
@@ -146,6 +146,18 @@ impl Drop for Site {
     }
 }
 
+/// Whether BIRD takes a configuration, or what it says.
+pub(crate) fn parses(config: &Path) -> Result<(), String> {
+    let parsed = Command::new("bird")
+        .arg("-p")
+        .arg("-c")
+        .arg(config)
+        .output();
+    let parsed = parsed.map_err(|error| format!("package bird2 is to be installed: {error}"))?;
+    let complaint = String::from_utf8_lossy(&parsed.stderr).into_owned();
+    parsed.status.success().then_some(()).ok_or(complaint)
+}
+
 fn end(child: &mut Child) {
     let _ended_before = child.kill();
     child.wait().unwrap();
@@ -162,10 +174,7 @@ impl Bird {
         let file = |end: &str| dir.join(format!("{node}.{end}"));
         let (conf, control) = (file("conf"), file("ctl"));
         fs::write(&conf, config).unwrap();
-        let parsed = Command::new("bird").arg("-p").arg("-c").arg(&conf).output();
-        let parsed = parsed.expect("package bird2 is installed");
-        let complaint = String::from_utf8_lossy(&parsed.stderr);
-        assert!(parsed.status.success(), "{complaint}{config}");
+        parses(&conf).unwrap_or_else(|complaint| panic!("{complaint}{config}"));
         let log = fs::File::create(file("log")).unwrap();
         let mut command = Command::new("bird");
         command

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 
-use super::Findings;
+use super::{Findings, own};
 use crate::error::Problem;
 use crate::model::{CoreRelay, Pop, Region, Topology, TransceiverCluster};
 
@@ -139,7 +139,7 @@ fn backbone(field: &str, pop: &Pop, topology: &Topology, findings: &mut Findings
 
 fn vips(topology: &Topology, findings: &mut Findings) {
     let mut owners = BTreeMap::new();
-    for (field, ip) in own_addresses(topology) {
+    for (field, ip) in own::of_nodes(topology) {
         owners.entry(ip).or_insert(field);
     }
     for (i, vip) in topology.network.vips.iter().enumerate() {
@@ -151,35 +151,6 @@ fn vips(topology: &Topology, findings: &mut Findings) {
             findings.add(&field, Problem::VipClash { address, first });
         }
     }
-}
-
-/// Addresses that one node alone has, with the field that says so.
-pub(super) fn own_addresses(topology: &Topology) -> Vec<(String, IpAddr)> {
-    let mut own = Vec::new();
-    for (i, region) in topology.regions.iter().enumerate() {
-        for (j, relay) in region.core_relays.iter().enumerate() {
-            own.push((
-                format!("regions[{i}].core_relays[{j}].address"),
-                relay.address,
-            ));
-        }
-        for (j, node) in region.transceivers.nodes.iter().enumerate() {
-            let at = format!("regions[{i}].transceivers.nodes[{j}]");
-            own.push((format!("{at}.address"), node.address));
-            own.push((format!("{at}.whip"), node.whip.ip()));
-            own.push((format!("{at}.peer"), node.peer.ip()));
-        }
-    }
-    for (i, pop) in topology.pops.iter().enumerate() {
-        for (j, socket) in pop.ingress.iter().enumerate() {
-            own.push((format!("pops[{i}].ingress[{j}]"), socket.ip()));
-        }
-        own.push((format!("pops[{i}].backbone"), pop.backbone));
-        for (j, session) in pop.bgp.iter().enumerate() {
-            own.push((format!("pops[{i}].bgp[{j}].local"), session.local));
-        }
-    }
-    own
 }
 
 /// Core relays send records to any address of a transceiver CIDR, so nothing that clients reach may be in one.

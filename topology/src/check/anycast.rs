@@ -5,10 +5,11 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 
-use super::Findings;
-use super::addresses::{own_addresses, reachable, same_family};
+use super::addresses::{reachable, same_family};
 use super::names::{Names, is_label};
+use super::{Findings, own};
 use crate::anycast::{Anycast, BgpSession, Community, GRACEFUL_SHUTDOWN, POP_ADDRESSES_MAX};
+use crate::bird::DRAIN_MED_ADDED;
 use crate::error::Problem;
 use crate::model::{Pop, Topology};
 
@@ -143,10 +144,15 @@ fn vips(anycast: &Anycast, topology: &Topology, findings: &mut Findings) {
 
 /// What one node alone has must not be announced by all.
 fn unicast(anycast: &Anycast, topology: &Topology, findings: &mut Findings) {
+    let vips: Vec<IpAddr> = topology.network.vips.iter().map(|vip| vip.ip()).collect();
+    let mut services = own::of_services(topology);
+    services.retain(|(_, address)| !vips.contains(&address.to_canonical()));
+    let mut own = own::of_nodes(topology);
+    own.extend(services);
     for (i, prefix) in anycast.prefixes.iter().copied().enumerate() {
         let field = format!("network.anycast.prefixes[{i}]");
-        for (other_field, address) in own_addresses(topology) {
-            if prefix.contains(&address) {
+        for (other_field, address) in own.iter().cloned() {
+            if prefix.contains(&address.to_canonical()) {
                 let problem = Problem::UnicastAnnounced {
                     address,
                     other_field,
@@ -241,6 +247,11 @@ fn session(at: &str, session: &BgpSession, findings: &mut Findings) {
         100_000,
     );
     findings.range(format!("{at}.prepend"), session.prepend, 0, 10);
+    if let Some(med) = session.med {
+        // A drain makes it higher.
+        let max = u32::MAX - DRAIN_MED_ADDED;
+        findings.range(format!("{at}.med"), med, 0, max.into());
+    }
     communities(&format!("{at}.communities"), &session.communities, findings);
     let field = format!("{at}.drain_communities");
     count(

@@ -25,6 +25,129 @@ pub(super) fn cases() -> impl Iterator<Item = (String, String)> {
     })
 }
 
+/// Edits that put an address of the file into the announced prefix, and the field that has it then.
+const INSIDE: &[(&str, &str, &str)] = &[
+    (
+        "https://eu.example/whip",
+        "https://192.0.2.97/whip",
+        "regions[0].signaling_url",
+    ),
+    (
+        "    signaling_url: https://eu",
+        "    signaling_addresses: [192.0.2.97]\n    signaling_url: https://eu",
+        "regions[0].signaling_addresses[0]",
+    ),
+    (
+        "address: 198.51.100.2\n",
+        "address: 192.0.2.97\n",
+        "regions[0].core_relays[1].address",
+    ),
+    (
+        "whip: 203.0.113.1:",
+        "whip: 192.0.2.97:",
+        "regions[0].transceivers.nodes[0].whip",
+    ),
+    (
+        "peer: 203.0.113.1:",
+        "peer: 192.0.2.97:",
+        "regions[0].transceivers.nodes[0].peer",
+    ),
+    (
+        "address: 203.0.113.129\n",
+        "address: 203.0.113.129\n          admin: 192.0.2.97:9100\n",
+        "regions[1].transceivers.nodes[0].admin",
+    ),
+    (
+        "address: 198.51.100.3\n",
+        "address: 198.51.100.3\n        admin: '[::ffff:192.0.2.97]:9100'\n",
+        "regions[1].core_relays[0].admin",
+    ),
+    ("192.0.2.1:3478", "192.0.2.97:3478", "pops[0].ingress[0]"),
+    (
+        "[eu, us]",
+        "[eu, us]\n    backbone: 192.0.2.97",
+        "pops[0].backbone",
+    ),
+    (
+        "[eu, us]",
+        "[eu, us]\n    admin: 192.0.2.97:9100",
+        "pops[0].admin",
+    ),
+    (
+        "address: 10.254.0.0",
+        "address: 192.0.2.97",
+        "pops[0].bgp[0].address",
+    ),
+    (
+        "local: 10.254.0.1",
+        "local: 192.0.2.97",
+        "pops[0].bgp[0].local",
+    ),
+    (
+        "pops:",
+        "failover_groups: [{ name: a, redis: ['redis://192.0.2.97:1'] }]\npops:",
+        "failover_groups[0].redis[0]",
+    ),
+    (
+        "name: test\n",
+        "name: test\n  state: { redis: ['redis://a:1', 'redis://192.0.2.97:1'] }\n",
+        "network.state.redis[1]",
+    ),
+    (
+        "addresses: [192.0.2.53]",
+        "addresses: [192.0.2.97]",
+        "dns.nameservers[0].addresses[0]",
+    ),
+    (
+        "zone: rtc.example",
+        "zone: rtc.example\n  apex: [192.0.2.97]",
+        "dns.apex[0]",
+    ),
+    (
+        "dns: ['192.0.2.53:53']",
+        "dns: ['192.0.2.97:53']",
+        "geodns[0].dns[0]",
+    ),
+    (
+        "steer: 198",
+        "dot: ['192.0.2.97:853']\n    steer: 198",
+        "geodns[0].dot[0]",
+    ),
+    (
+        "steer: 198",
+        "doh: ['192.0.2.97:443']\n    steer: 198",
+        "geodns[0].doh[0]",
+    ),
+    ("198.51.100.53:8443", "192.0.2.97:8443", "geodns[0].steer"),
+    (
+        "198.51.100.53:8443",
+        "198.51.100.53:8443\n    admin: 192.0.2.97:9100",
+        "geodns[0].admin",
+    ),
+];
+
+#[test]
+fn no_address_of_the_file_is_announced_but_the_vips() {
+    for (from, to, field) in INSIDE {
+        let text = base().replacen(from, to, 1);
+        assert_ne!(text, base(), "{from}");
+        let errors = topology::load(&text, "bad.yaml").unwrap_err().to_string();
+        let said = format!("192.0.2.97 of {field} lies in 192.0.2.96/28");
+        assert!(errors.contains(&said), "{said} in {errors}");
+    }
+}
+
+#[test]
+fn a_service_may_be_at_a_vip_and_a_node_may_not() {
+    let at_vip = |text: &str| topology::load(text, "vip.yaml").map_err(|errors| errors.to_string());
+    let base = base();
+    let named = base.replace("192.0.2.53", "192.0.2.100");
+    assert!(at_vip(&named).is_ok(), "{:?}", at_vip(&named).err());
+    let steered = base.replace("198.51.100.53:8443", "192.0.2.100:8443");
+    let clash = "VIP 192.0.2.100 is an address of its own in geodns[0].steer";
+    assert!(at_vip(&steered).unwrap_err().contains(clash));
+}
+
 const CASES: &[Case] = &[
     // what is announced
     (
@@ -93,10 +216,17 @@ const CASES: &[Case] = &[
          bad.yaml:8: network.anycast.cover[4]: 2000::/15 is not a shorter prefix around one of network.anycast.prefixes",
     ),
     (
+        "asn: 65001",
+        "asn: 65001\n        med: 4294966296",
+        "52: pops[0].bgp[0].med: 4294966296 is outside 0..=4294966295",
+    ),
+    (
         "[192.0.2.96/28]",
         "[192.0.2.0/25]",
         "7: network.anycast.prefixes[0]: 192.0.2.1 of pops[0].ingress[0] lies in 192.0.2.0/25: its packets would go to whichever PoP is nearest\n\
          bad.yaml:7: network.anycast.prefixes[0]: 192.0.2.2 of pops[1].ingress[0] lies in 192.0.2.0/25: its packets would go to whichever PoP is nearest\n\
+         bad.yaml:7: network.anycast.prefixes[0]: 192.0.2.53 of geodns[0].dns[0] lies in 192.0.2.0/25: its packets would go to whichever PoP is nearest\n\
+         bad.yaml:7: network.anycast.prefixes[0]: 192.0.2.53 of dns.nameservers[0].addresses[0] lies in 192.0.2.0/25: its packets would go to whichever PoP is nearest\n\
          bad.yaml:8: network.anycast.cover[0]: 192.0.2.64/26 is not a shorter prefix around one of network.anycast.prefixes",
     ),
     (
