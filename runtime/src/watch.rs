@@ -8,7 +8,7 @@
 //! [`STALLED_AFTER`] is stalled until it beats again. Nothing is done to it: whoever takes traffic away from the node reads
 //! [`Watch::stalled`]. A worker that has not begun, or whose [`Heart`] was dropped, is not watched.
 //!
-//! Whoever tells the service manager that the process lives ([`crate::service`]) asks [`Watch::all_moved`], which looks at workers, at
+//! Whoever tells the service manager that the process lives (`service`) asks `all_moved`, which looks at workers, at
 //! what else a program cannot be without ([`Watch::part`]), and at the control runtime.
 
 mod parts;
@@ -186,7 +186,7 @@ impl Watch {
         Heart { cell, turns: 0 }
     }
 
-    /// A heart for what is no worker, and without which the program is of no use all the same. Only [`Self::all_moved`] looks at it.
+    /// A heart for what is no worker, and without which the program is of no use all the same. Only `all_moved` looks at it.
     #[must_use]
     pub fn part(&self, name: &str) -> Heart {
         let cell = Arc::new(Cell::default());

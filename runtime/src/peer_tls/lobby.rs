@@ -15,7 +15,7 @@ use crate::source;
 
 /// Connections in a lobby at most; one more ends the oldest of all.
 pub const GUESTS_MAX: usize = 1_024;
-/// Connections of one [source](crate::source) at most; one more ends the oldest of that source.
+/// Connections of one [source] at most; one more ends the oldest of that source.
 pub const GUESTS_PER_SOURCE_MAX: usize = 64;
 
 /// See the module head. Clones share it.
