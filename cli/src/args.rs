@@ -71,6 +71,9 @@ pub struct DrainArgs {
     /// Where the PoP's admin address is reached, if not where the topology says: the near end of a tunnel
     #[arg(long, value_name = "ADDRESS")]
     pub at: Option<SocketAddr>,
+    /// Drain although fewer than `min_announced` other PoPs are up
+    #[arg(long)]
+    pub force: bool,
     /// Give the order, and do not wait for what becomes of it
     #[arg(long)]
     pub no_wait: bool,

@@ -32,7 +32,7 @@ use runtime::control::Control;
 use runtime::http::{self, Limits};
 use topology::Topology;
 
-pub(crate) use self::upstream::Upstream;
+pub(crate) use self::upstream::{NoAnswer, Upstream};
 use crate::up::Orders;
 
 const PAGE: &str = include_str!("demo/index.html");

@@ -5,9 +5,11 @@
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
 use std::net::SocketAddr;
+use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context as _, anyhow};
+use anyhow::{Context as _, anyhow, ensure};
+use axum::body::Bytes;
 use axum::http::StatusCode;
 use runtime::control::Control;
 use runtime::files::read_text;
@@ -15,12 +17,14 @@ use serde_json::Value;
 
 use crate::args::DrainArgs;
 use crate::command::{Failure, load_topology, refused};
-use crate::demo::Upstream;
+use crate::demo::{NoAnswer, Upstream};
 
 /// Longest token file.
 const TOKEN_BYTES_MAX: usize = 4096;
 /// How often the PoP is asked how far it is.
 const INTERVAL: Duration = Duration::from_millis(200);
+/// Of what a node says in a line of its own, so much is shown.
+const SHOWN_CHARS_MAX: usize = 400;
 /// Questions in a row without an answer, after which it is given up.
 const SILENT_MAX: u32 = 25;
 
@@ -36,11 +40,20 @@ pub(crate) enum Verb {
 /// Orders, and follows.
 pub(crate) fn run(verb: Verb, args: &DrainArgs) -> Result<(), Failure> {
     let admin = admin_of(args)?;
-    let token = read_text(&args.token, TOKEN_BYTES_MAX)
-        .with_context(|| format!("reading {}", args.token.display()))
-        .map_err(refused)?;
+    let token = token_of(&args.token).map_err(refused)?;
     let control = Control::new()?;
-    control.block_on(follow(verb, args, (admin, token.trim())))
+    control.block_on(follow(verb, args, (admin, &token)))
+}
+
+fn token_of(file: &Path) -> anyhow::Result<String> {
+    let name = file.display();
+    let text = read_text(file, TOKEN_BYTES_MAX).with_context(|| format!("reading {name}"))?;
+    let token = text.trim();
+    ensure!(
+        !token.is_empty() && token.bytes().all(|byte| byte.is_ascii_graphic()),
+        "{name}: an admin token is one line of characters without spaces"
+    );
+    Ok(token.to_owned())
 }
 
 fn admin_of(args: &DrainArgs) -> Result<SocketAddr, Failure> {
@@ -58,15 +71,10 @@ async fn follow(
     (admin, token): (SocketAddr, &str),
 ) -> Result<(), Failure> {
     let upstream = Upstream::new();
-    let path = match verb {
-        Verb::Drain => "/v1/drain",
-        Verb::Undrain => "/v1/undrain",
-    };
-    let answer = upstream.post(admin, path, token).await;
-    let (status, body) = answer.with_context(|| format!("http://{admin} does not answer"))?;
-    if status != StatusCode::OK {
-        let text = String::from_utf8_lossy(&body).trim().to_owned();
-        return Err(refused(anyhow!("http://{admin} says {status}: {text}")));
+    let answer = upstream.post(admin, &path_of(verb, args), token).await;
+    let body = accepted(admin, answer)?;
+    if verb == Verb::Drain {
+        say(&others_of(&args.pop, &body))?;
     }
     if args.no_wait {
         return say(&format!("{}: ordered\n", args.pop));
@@ -90,6 +98,60 @@ async fn follow(
         }
         tokio::time::sleep(INTERVAL).await;
     }
+}
+
+/// The name goes with the order: the address may lead to another PoP.
+fn path_of(verb: Verb, args: &DrainArgs) -> String {
+    let (pop, force) = (&args.pop, args.force);
+    match verb {
+        Verb::Drain => format!("/v1/drain?node={pop}&force={force}"),
+        Verb::Undrain => format!("/v1/undrain?node={pop}"),
+    }
+}
+
+/// What the PoP says to an order that it has taken.
+fn accepted(
+    admin: SocketAddr,
+    answer: Result<(StatusCode, Bytes), NoAnswer>,
+) -> Result<Value, Failure> {
+    match answer {
+        Ok((StatusCode::OK, body)) => Ok(serde_json::from_slice(&body).unwrap_or_default()),
+        Ok((status, body)) => {
+            let text = plain(&String::from_utf8_lossy(&body));
+            let error = anyhow!("http://{admin} says {status}: {text}");
+            if status.is_server_error() {
+                return Err(error.into());
+            }
+            Err(refused(error))
+        }
+        Err(NoAnswer::Refused) => {
+            let text = format!("http://{admin}: nobody is there, so nothing is ordered");
+            Err(refused(anyhow!(text)))
+        }
+        Err(NoAnswer::Broken) => {
+            let text = "gives no answer. It may have taken the order all the same, and follow it later: \
+                        ask again, with the same order or the opposite";
+            Err(anyhow!("http://{admin} {text}").into())
+        }
+    }
+}
+
+/// Who takes the clients over, as far as that is known.
+fn others_of(pop: &str, view: &Value) -> String {
+    match view.get("others_up") {
+        None => String::new(),
+        Some(up) if up.is_u64() => format!("{pop}: {up} other PoPs are up\n"),
+        Some(_) => format!("{pop}: nobody can tell how many other PoPs are up\n"),
+    }
+}
+
+/// What a node says is printed on a terminal, which obeys control characters.
+fn plain(text: &str) -> String {
+    let shown = text.trim().chars().map(|character| match character {
+        ' '..='~' => character,
+        _ => '?',
+    });
+    shown.take(SHOWN_CHARS_MAX).collect()
 }
 
 fn say(text: &str) -> Result<(), Failure> {
@@ -121,11 +183,17 @@ impl<'a> Progress<'a> {
 
     /// What is new in what the PoP shows, and whether that is the end.
     fn take(&mut self, view: &Value) -> (String, Option<End>) {
+        let node = text(view, "node");
+        if node != self.pop {
+            let why = format!("it is `{}` that answers there now", plain(node));
+            return (String::new(), Some(Err(why)));
+        }
         let step = text(view, "step");
         match self.verb {
             Verb::Undrain if step == "serving" => {
                 let announced = view.get("announce").and_then(Value::as_str);
-                let announced = announced.map_or(String::new(), |what| format!(", VIPs {what}"));
+                let announced =
+                    announced.map_or(String::new(), |what| format!(", VIPs {}", plain(what)));
                 (format!("{}: serving{announced}\n", self.pop), Some(Ok(())))
             }
             Verb::Undrain => (String::new(), None),
@@ -154,8 +222,8 @@ impl<'a> Progress<'a> {
                 out,
                 "{}: {:<9}{seconds:>4}.{tenths} s  {}",
                 self.pop,
-                text(passed, "step"),
-                text(passed, "effect")
+                plain(text(passed, "step")),
+                plain(text(passed, "effect"))
             );
         }
         self.told = steps.len().max(self.told);
@@ -209,7 +277,7 @@ mod tests {
     }
 
     fn view(at: &str, steps: &[Value], lost: u64) -> Value {
-        json!({ "ordered": true, "step": at, "steps": steps, "lost": lost,
+        json!({ "node": "lon", "ordered": true, "step": at, "steps": steps, "lost": lost,
                 "flows_left": 3, "flows_unstored": 0, "announce": "up" })
     }
 
@@ -238,6 +306,76 @@ mod tests {
     }
 
     #[test]
+    fn what_a_node_says_moves_no_cursor() {
+        let steps = [step("\u{1b}[2Jflush", "sto\u{9b}31mred\r\n", true)];
+        let (text, _) = Progress::new(Verb::Drain, "lon").take(&view("shift", &steps, 0));
+        assert_eq!(text, "lon: ?[2Jflush   2.0 s  sto?31mred\n");
+        let serving = json!({ "node": "lon", "step": "serving", "announce": "\u{7}up" });
+        let (text, _) = Progress::new(Verb::Undrain, "lon").take(&serving);
+        assert_eq!(text, "lon: serving, VIPs ?up\n");
+        let long = "\u{1b}".repeat(2 * SHOWN_CHARS_MAX);
+        let answer = Ok((StatusCode::CONFLICT, Bytes::from(long)));
+        let said = accepted("127.0.0.1:9100".parse().unwrap(), answer);
+        let Err(Failure::Refused(said)) = said else {
+            panic!("it was no order");
+        };
+        assert!(said.ends_with('?') && said.len() < 2 * SHOWN_CHARS_MAX);
+        assert!(
+            said.bytes()
+                .all(|byte| byte.is_ascii_graphic() || byte == b' ')
+        );
+    }
+
+    #[test]
+    fn what_is_known_of_an_order_is_said() {
+        let admin = "127.0.0.1:9100".parse().unwrap();
+        let end = |answer| match accepted(admin, answer) {
+            Ok(_) => (0, String::new()),
+            Err(Failure::Refused(text)) => (2, text),
+            Err(Failure::Broken(error)) => (1, error.to_string()),
+        };
+        let said = |status| Ok((status, Bytes::from_static(b"why\n")));
+        assert_eq!(end(said(StatusCode::OK)).0, 0);
+        let (code, text) = end(said(StatusCode::CONFLICT));
+        assert!(code == 2 && text.ends_with("409 Conflict: why"), "{text}");
+        assert_eq!(end(said(StatusCode::INTERNAL_SERVER_ERROR)).0, 1);
+        let (code, text) = end(Err(NoAnswer::Refused));
+        assert!(code == 2 && text.contains("nothing is ordered"), "{text}");
+        let (code, text) = end(Err(NoAnswer::Broken));
+        assert!(code == 1 && text.contains("may have taken"), "{text}");
+        for (view, line) in [
+            (json!({}), ""),
+            (json!({ "others_up": 2 }), "lon: 2 other PoPs are up\n"),
+            (
+                json!({ "others_up": "unknown" }),
+                "lon: nobody can tell how many other PoPs are up\n",
+            ),
+        ] {
+            assert_eq!(others_of("lon", &view), line);
+        }
+    }
+
+    #[test]
+    fn a_token_file_that_holds_none_is_named() {
+        let dir = std::env::temp_dir().join(format!("firsthop-token-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        let file = dir.join("admin.token");
+        for (text, good) in [
+            ("abc\n", true),
+            ("abc\ndef\n", false),
+            ("a b", false),
+            ("\n", false),
+        ] {
+            std::fs::write(&file, text).unwrap();
+            let token = token_of(&file);
+            assert_eq!(token.is_ok(), good, "{text:?}");
+            let error = token.err().map(|error| error.to_string());
+            assert!(error.is_none_or(|error| error.contains("admin.token: ")));
+        }
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
+
+    #[test]
     fn loss_late_packets_and_an_order_taken_back_are_failures() {
         let silent = [step("linger", "silent", true)];
         let arrives = [step("linger", "still_arrives", false)];
@@ -250,7 +388,14 @@ mod tests {
             (view("done", &silent, 1), true),
             (view("done", &arrives, 0), true),
             (view("done", &unstored, 0), true),
-            (json!({ "ordered": false, "step": "serving" }), true),
+            (
+                json!({ "node": "lon", "ordered": false, "step": "serving" }),
+                true,
+            ),
+            (
+                json!({ "node": "fra", "ordered": true, "step": "serving" }),
+                true,
+            ),
         ] {
             let (_, end) = Progress::new(Verb::Drain, "lon").take(&view);
             assert_eq!(end.map(|end| end.is_err()), Some(fails), "{view}");

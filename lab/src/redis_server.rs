@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use topology::{FailoverGroup, RedisUrl, StateStore, Topology};
@@ -152,6 +152,22 @@ impl Redis {
         let number = answer.trim_end().strip_prefix(':');
         let number = number.with_context(|| format!("DBSIZE answered {answer:?}"))?;
         Ok(number.parse()?)
+    }
+
+    /// Leaves it no memory for anything more.
+    ///
+    /// # Errors
+    /// It does not answer, or not `OK`.
+    pub fn fill(&self) -> anyhow::Result<()> {
+        let mut stream = TcpStream::connect(self.address).context("asking redis-server")?;
+        stream.set_read_timeout(Some(ANSWER_MAX))?;
+        stream.write_all(b"CONFIG SET maxmemory 1\r\n")?;
+        let mut answer = [0; 5];
+        stream
+            .read_exact(&mut answer)
+            .context("asking redis-server")?;
+        ensure!(answer == *b"+OK\r\n", "CONFIG SET was refused");
+        Ok(())
     }
 
     /// What is under a key; `None` when there is nothing.

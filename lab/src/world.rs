@@ -349,7 +349,8 @@ impl World {
     }
 
     fn order(&self, node: &str, path: &str) -> anyhow::Result<()> {
-        let response = self.admin(node, "POST", path)?;
+        let path = format!("{path}?node={node}");
+        let response = self.admin(node, "POST", &path)?;
         let done = (200..300).contains(&response.status);
         ensure!(
             done,

@@ -22,11 +22,14 @@ pub fn read_text(path: &Path, bytes_max: usize) -> io::Result<String> {
     String::from_utf8(bytes).map_err(|_| io::Error::other("not UTF-8"))
 }
 
+/// Longest write of [`probe_dir`].
+const PROBE: &[u8] = b"Whether files can be kept here. May be removed.\n";
+
 /// Writes `bytes` in place of what `path` holds. Whoever reads it, also after a loss of power, has the one or the other, whole. One
 /// writer at a time.
 ///
 /// # Errors
-/// The directory cannot be written to, or is none. The file is as it was.
+/// The directory cannot be written to, or is none. The file is as it was, but where only the directory's own write failed.
 pub fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
     let mut draft = name.to_owned();
@@ -34,16 +37,63 @@ pub fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let draft = path.with_file_name(draft);
     let written = write_through(&draft, bytes).and_then(|()| fs::rename(&draft, path));
     if written.is_err() {
-        // What cannot be removed is written over the next time.
+        // What cannot be removed is removed the next time.
         let _ = fs::remove_file(&draft);
     }
-    written
+    written?;
+    sync_dir_of(path)
+}
+
+/// Removes a file, if it is there, also from the disk.
+///
+/// # Errors
+/// It is there still, or may be after a loss of power.
+pub fn remove(path: &Path) -> io::Result<()> {
+    let gone = |error: &io::Error| error.kind() == io::ErrorKind::NotFound;
+    match fs::remove_file(path) {
+        Err(error) if !gone(&error) => return Err(error),
+        Ok(()) | Err(_) => {}
+    }
+    match sync_dir_of(path) {
+        Err(error) if !gone(&error) => Err(error),
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
+/// Whether files can be kept in `dir`, by keeping one for a moment.
+///
+/// # Errors
+/// Why not.
+pub fn probe_dir(dir: &Path) -> io::Result<()> {
+    let file = dir.join(format!(".probe-{}", std::process::id()));
+    let kept = replace(&file, PROBE).and_then(|()| file.try_exists());
+    let removed = remove(&file);
+    if !kept? {
+        return Err(io::Error::other("what is written there is not there"));
+    }
+    removed
 }
 
 fn write_through(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let mut file = File::create(path)?;
+    // What an earlier process left, whatever it is: to open a FIFO would be to wait.
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        Ok(()) | Err(_) => {}
+    }
+    let mut file = File::create_new(path)?;
     file.write_all(bytes)?;
     file.sync_all()
+}
+
+/// What a directory names is as little on the disk as what a file holds.
+fn sync_dir_of(path: &Path) -> io::Result<()> {
+    let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty());
+    let dir = File::open(dir.unwrap_or_else(|| Path::new(".")))?;
+    match dir.sync_all() {
+        // There are file systems that have nothing to write there.
+        Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(()),
+        done => done,
+    }
 }
 
 /// Opening a FIFO would wait for a writer, and the caller with it.
@@ -57,6 +107,8 @@ pub(crate) fn regular_file(path: &Path) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::net::UnixListener;
+
     use super::*;
     use crate::issue::Dir;
 
@@ -94,6 +146,38 @@ mod tests {
         assert!(replace(Path::new("/"), b"").is_err());
         let names = fs::read_dir(dir.path()).unwrap();
         assert_eq!(names.count(), 2, "no draft is left");
+    }
+
+    #[test]
+    fn what_an_earlier_process_left_in_the_way_is_removed() {
+        let dir = Dir::new();
+        let path = dir.path().join("file");
+        let draft = dir.path().join("file.new");
+        // Sockets: like FIFOs they cannot be opened as files are.
+        let _sockets = [&draft, &path].map(|path| UnixListener::bind(path).unwrap());
+        replace(&path, b"text").unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "text");
+        for _ in 0..2 {
+            remove(&path).unwrap();
+            assert!(!path.exists());
+        }
+        assert!(remove(dir.path()).is_err(), "a directory");
+    }
+
+    #[test]
+    fn a_directory_that_keeps_nothing_is_told() {
+        let dir = Dir::new();
+        probe_dir(dir.path()).unwrap();
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+        let file = dir.path().join("file");
+        fs::write(&file, "").unwrap();
+        for place in [
+            file.as_path(),
+            Path::new("/no/such/directory"),
+            Path::new("/proc"),
+        ] {
+            assert!(probe_dir(place).is_err(), "{}", place.display());
+        }
     }
 
     #[test]

@@ -28,7 +28,7 @@ pub(crate) struct Upstream {
 
 /// Why there is no answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum NoAnswer {
+pub(crate) enum NoAnswer {
     /// Nobody listens: nothing was sent, another node can be asked.
     Refused,
     /// Something was sent, and no usable answer came.
@@ -73,13 +73,14 @@ impl Upstream {
         admin: SocketAddr,
         path: &str,
         token: &str,
-    ) -> Option<(StatusCode, Bytes)> {
+    ) -> Result<(StatusCode, Bytes), NoAnswer> {
         let request = Request::post(format!("http://{admin}{path}"))
             .header(AUTHORIZATION, format!("Bearer {token}"))
             .body(Full::default())
-            .ok()?;
-        let answer = self.send(request).await.ok()?;
-        Some((answer.status(), answer.into_body()))
+            // It would have been sent to nobody.
+            .map_err(|_| NoAnswer::Refused)?;
+        let answer = self.send(request).await?;
+        Ok((answer.status(), answer.into_body()))
     }
 
     /// JSON from a node's admin HTTP, when it answers 200.

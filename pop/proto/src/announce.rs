@@ -13,7 +13,7 @@
 //! | `stalled`, `vip` | withdrawn at once: packets that arrive here die here |
 //! | `route` | withdrawn for as long as a fall takes: one prefix that cannot be announced takes the others with it, and is not tried again at once |
 //! | `drain` | what the order says |
-//! | `backbone` | withdrawn with a permit, draining without one: while somebody else serves, be out of the way; never leave the world with nobody |
+//! | `backbone` | withdrawn with a permit, draining without one: while somebody else serves, be out of the way; never leave the world with nobody. Without a permit too while the process has had no link yet on each worker: its clients are elsewhere |
 //! | `region` | draining once it has lasted: the clients of other regions lose nothing, and there is no permit to spend |
 //! | `flow_cache` | nothing: to move calls that nobody can recover costs more than to keep them |
 //! | `starting`, `unproven`, `peers` | the way back: well, but not for long enough, or about to draw all clients of the world at once |
@@ -38,6 +38,9 @@ pub use stall::Stalls;
 pub const REGION_PATIENCE: Duration = Duration::from_secs(5);
 /// The first of several withdrawn PoPs waits so long for others that are about to come back.
 pub const PEERS_PATIENCE: Duration = Duration::from_secs(30);
+
+/// Routes that could not be made are not tried again sooner, however short `up_after` is. It doubles as that does.
+pub const ROUTE_RETRY: Duration = Duration::from_secs(1);
 
 /// What upstream routers are told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -198,6 +201,8 @@ pub struct Announcer {
     /// The routes could not be made when that was tried last.
     route_failed: bool,
     reach: Reach,
+    /// Each worker has had a link: there may be clients here to be a last resort for.
+    linked: bool,
     flow_cache: bool,
     order: Order,
     permit: Permit,
@@ -232,6 +237,7 @@ impl Announcer {
                 backbone: false,
                 regions: false,
             },
+            linked: false,
             flow_cache: true,
             order: Order::Serve,
             permit: Permit::Unknown,
@@ -268,7 +274,11 @@ impl Announcer {
             self.damping.fell(now);
             self.announce = Announce::Withdrawn;
             self.well_since = None;
-            self.sound_at = now + self.need(now);
+            let Self {
+                config, damping, ..
+            } = self;
+            let base = config.up_after.max(ROUTE_RETRY);
+            self.sound_at = now + damping.need(base, config.up_after_max, now);
         }
         self.settle(now);
     }
@@ -276,6 +286,7 @@ impl Announcer {
     /// How the backbone looks.
     pub fn handle_reach(&mut self, reach: Reach, now: Instant) {
         self.reach = reach;
+        self.linked |= reach.backbone;
         if reach.regions {
             self.region_gone_since = None;
         } else if self.region_gone_since.is_none() {
@@ -457,7 +468,7 @@ impl Announcer {
             return (Withdrawn, Some(reason));
         }
         if !self.reach.backbone {
-            let announce = if self.may_leave(now) {
+            let announce = if !self.linked || self.may_leave(now) {
                 Withdrawn
             } else {
                 Draining
@@ -503,7 +514,7 @@ impl Announcer {
     /// Whether a PoP that is away with this reason needs a permit for it.
     fn is_soft(&self, reason: Option<Reason>) -> bool {
         match reason {
-            Some(Reason::Backbone) => true,
+            Some(Reason::Backbone) => self.linked,
             Some(Reason::Unproven | Reason::Starting) => self.away,
             Some(
                 Reason::Stalled

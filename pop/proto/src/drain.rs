@@ -362,7 +362,7 @@ impl Drain {
     }
 
     fn pass(&mut self, effect: Effect, now: Instant) {
-        if self.step == Step::Flush {
+        if self.step == Step::Flush && effect != Effect::Cut {
             self.unstored = match self.sight.flush {
                 Flush::NoCache => 0,
                 Flush::Over { unstored } => unstored,

@@ -12,6 +12,7 @@
 //!
 //! What is not here: when to announce and what a drain waits for (`pop_proto`), and what BIRD makes of a route (`topology::bird`).
 
+mod clerk;
 mod keeper;
 mod metrics;
 mod orders;
@@ -105,7 +106,8 @@ impl Announcing {
             .transpose()?;
         let waker = Waker::new().context("waker")?;
         context.shutdown.register(&waker);
-        let orders = Arc::new(Orders::open(context, waker.clone()));
+        let census = plane.as_ref().map(|plane| plane.office.census());
+        let orders = Arc::new(Orders::open(context, census, waker.clone())?);
         let linger = anycast.map_or(LINGER, linger);
         let mut drain = Drain::new(
             DrainConfig {

@@ -15,6 +15,7 @@ use super::reload::{Files, Reloader};
 use super::{NodeContext, Running, Shutdown, State};
 use crate::args::{self, ArgsEnd, NodeArgs};
 use crate::control::Control;
+use crate::files;
 use crate::logging;
 use crate::metrics::Push;
 use crate::service::Service;
@@ -94,6 +95,15 @@ pub fn main_checked(
     }
     if let Err(line) = (checks.start)(&config) {
         return refuse(program, &line);
+    }
+    if let Some(dir) = &args.state_dir
+        && let Err(error) = files::probe_dir(dir)
+    {
+        let dir = dir.display();
+        return refuse(
+            program,
+            &format!("--state-dir {dir}: nothing can be kept there: {error}"),
+        );
     }
     if args.check {
         let (node, file) = (&args.node, args.topology.display());

@@ -160,6 +160,31 @@ fn routes_that_cannot_be_made_are_tried_again_more_and_more_rarely() {
 }
 
 #[test]
+fn routes_that_cannot_be_made_are_not_tried_at_every_look_where_nothing_else_is_waited_for() {
+    let config = AnnounceConfig {
+        up_after: Duration::ZERO,
+        up_after_max: Duration::from_secs(4),
+        ..CONFIG
+    };
+    let mut announcer = Announcer::new(config, at(0));
+    let mut tries = Vec::new();
+    for look in 0..20 * 50 {
+        let now = at_ms(look * 20);
+        announcer.handle_reach(ALL, now);
+        if announcer.announce() == Announce::Up {
+            tries.push(look * 20);
+            announcer.handle_shown(false, now);
+        }
+        let failed = (Announce::Withdrawn, Some(Reason::Route));
+        assert_eq!(told(&announcer), failed);
+    }
+    assert_eq!(tries, [0, 2_000, 6_000, 10_000, 14_000, 18_000]);
+    announcer.handle_timeout(at(22));
+    announcer.handle_shown(true, at(22));
+    assert_eq!(told(&announcer), (Announce::Up, None));
+}
+
+#[test]
 fn a_lost_backbone_drains_and_withdraws_with_a_permit_only() {
     for (permit, announce) in [
         (Permit::Unknown, Announce::Draining),
@@ -227,22 +252,46 @@ fn away_with_a_permit_it_comes_back_when_it_is_well_and_keeps_the_permit_until_t
 }
 
 #[test]
-fn a_start_without_a_backbone_does_not_leave_the_world_with_nobody() {
+fn a_start_without_a_backbone_stays_withdrawn_whatever_permit_it_has() {
+    for up_after_s in [0, 10] {
+        for permit in [Permit::Unknown, Permit::Refused, held(5), held(100_000)] {
+            let config = AnnounceConfig {
+                up_after: Duration::from_secs(up_after_s),
+                ..CONFIG
+            };
+            let mut announcer = Announcer::new(config, at(0));
+            announcer.handle_reach(NOTHING, at(0));
+            announcer.handle_permit(permit, at(1));
+            for seconds in [1, 4, 5, 9, 10, 11, 60, 3600] {
+                announcer.handle_timeout(at(seconds));
+                assert_eq!(announcer.announce(), Announce::Withdrawn, "{permit:?}");
+                assert!(announcer.wants_permit() && !announcer.is_away());
+            }
+            let backbone = (Announce::Withdrawn, Some(Reason::Backbone));
+            assert_eq!(told(&announcer), backbone);
+            announcer.handle_reach(ALL, at(3601));
+            assert_eq!(announcer.announce() == Announce::Up, up_after_s == 0);
+            announcer.handle_timeout(at(3601 + up_after_s));
+            assert_eq!(told(&announcer), (Announce::Up, None), "{permit:?}");
+        }
+    }
+}
+
+#[test]
+fn one_that_had_a_link_once_is_a_last_resort() {
     let mut announcer = Announcer::new(CONFIG, at(0));
+    announcer.handle_reach(NO_REGION, at(0));
+    announcer.handle_reach(NOTHING, at(1));
     announcer.handle_permit(Permit::Refused, at(1));
     announcer.handle_timeout(at(9));
     assert_eq!(announcer.announce(), Announce::Withdrawn);
     announcer.handle_timeout(at(10));
-    assert_eq!(
-        told(&announcer),
-        (Announce::Draining, Some(Reason::Backbone))
-    );
+    let drains = (Announce::Draining, Some(Reason::Backbone));
+    assert_eq!(told(&announcer), drains);
     announcer.handle_reach(ALL, at(11));
     announcer.handle_timeout(at(20));
-    assert_eq!(
-        told(&announcer),
-        (Announce::Draining, Some(Reason::Starting))
-    );
+    let starting = (Announce::Draining, Some(Reason::Starting));
+    assert_eq!(told(&announcer), starting);
     announcer.handle_timeout(at(21));
     assert_eq!(told(&announcer), (Announce::Up, None));
 }

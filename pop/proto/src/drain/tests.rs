@@ -176,6 +176,7 @@ fn it_is_idempotent_and_can_be_undone_at_any_step() {
         let effects = pop.effects();
         pop.drain.handle_undrain(pop.now);
         assert_eq!(pop.effects(), effects);
+        assert_eq!(pop.drain.unstored(), 0, "what was cut is not what failed");
         pop.run(Duration::from_secs(2));
         pop.drain.handle_drain(pop.now);
         pop.run(Duration::from_secs(45));

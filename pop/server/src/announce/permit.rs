@@ -9,7 +9,7 @@
 //!
 //! What is not here: which slot is wanted and how long one counts (`pop_proto::announce::permits`).
 
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ use runtime::redis_client::{
     Backoff, Cmd, Connection, PATIENCE, Refusal, Said, Servers, Trouble, Value, cmd,
 };
 use runtime::{clock, random};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use topology::{Pop, Topology};
@@ -42,6 +42,9 @@ const PEERS_MAX: usize = 1024;
 /// Bytes of a value that are read: a name or a state.
 const VALUE_BYTES_MAX: u32 = 255;
 
+/// Longest wait for who else is up: after it, nobody can tell.
+const CENSUS_MAX: Duration = Duration::from_secs(1);
+
 /// The announce thread's side. The task ends with it.
 pub(super) struct Office {
     counter: Arc<Counter>,
@@ -49,12 +52,58 @@ pub(super) struct Office {
 }
 
 /// What both sides see.
+#[derive(Debug)]
 struct Counter {
     wanted: AtomicBool,
     telling: AtomicU8,
+    /// It is ordered to drain, or about to be: it tells so, though it is still up.
+    leaves: AtomicBool,
     slots: AtomicU32,
     said: Mutex<Answer>,
     bell: Notify,
+    /// How often it was asked who is up.
+    asked: AtomicU64,
+    heard: watch::Sender<Heard>,
+}
+
+/// Of which question, what the answer is.
+#[derive(Clone, Copy, Debug, Default)]
+struct Heard {
+    asked: u64,
+    others: Option<Others>,
+}
+
+/// The other PoPs that clients can go to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Others {
+    pub(super) up: u32,
+    /// So many are to be.
+    pub(super) wanted: u32,
+}
+
+/// Asks who else is up, for whoever orders this PoP to leave.
+#[derive(Clone, Debug)]
+pub(super) struct Census {
+    counter: Arc<Counter>,
+}
+
+impl Census {
+    /// Whether the others are told that it leaves.
+    pub(super) fn leave(&self, leaves: bool) {
+        if self.counter.leaves.swap(leaves, Ordering::Relaxed) != leaves {
+            self.counter.bell.notify_one();
+        }
+    }
+
+    /// Whoever is up and does not leave. `None` where nobody can tell, or there are no others.
+    pub(super) async fn others(&self) -> Option<Others> {
+        let counter = &self.counter;
+        let asked = counter.asked.fetch_add(1, Ordering::Relaxed) + 1;
+        let mut heard = counter.heard.subscribe();
+        counter.bell.notify_one();
+        let heard = timeout(CENSUS_MAX, heard.wait_for(|heard| heard.asked >= asked)).await;
+        heard.ok()?.ok()?.others
+    }
 }
 
 /// What there is to say.
@@ -68,6 +117,8 @@ pub(super) struct Answer {
 const TELLINGS: [&str; 4] = ["withdrawn", "ready", "draining", "up"];
 /// Those of PoPs that clients reach.
 const ANNOUNCED: [&str; 2] = ["up", "draining"];
+/// Place of `draining` in [`TELLINGS`].
+const DRAINING: u8 = 2;
 
 impl Office {
     pub(super) fn open(context: &NodeContext, pop: &Pop) -> anyhow::Result<Self> {
@@ -76,10 +127,19 @@ impl Office {
         let counter = Arc::new(Counter {
             wanted: AtomicBool::new(true),
             telling: AtomicU8::new(0),
+            leaves: AtomicBool::new(false),
             slots: AtomicU32::new(permits.slots()),
             said: Mutex::default(),
             bell: Notify::new(),
+            asked: AtomicU64::new(0),
+            heard: watch::Sender::new(Heard::default()),
         });
+        let refused = context.metrics.counter(
+            "pop.announce.store_full",
+            "{command}",
+            "Commands about permits that the Redis of network.state refused for want of memory.",
+            &[],
+        );
         let task = Task {
             context: context.clone(),
             pop: pop.name.clone(),
@@ -87,6 +147,10 @@ impl Office {
             permits,
             backoff: Backoff::new(BACKOFF_LONGEST, random::number()?),
             logged: None,
+            full: Full {
+                refused,
+                told: false,
+            },
         };
         let task = context.control.spawn(task.run());
         Ok(Self { counter, task })
@@ -100,7 +164,7 @@ impl Office {
     pub(super) fn tell(&self, wanted: bool, announce: Announce, ready: bool) {
         let telling = match announce {
             Announce::Withdrawn => u8::from(ready),
-            Announce::Draining => 2,
+            Announce::Draining => DRAINING,
             Announce::Up => 3,
         };
         let told = self.counter.telling.swap(telling, Ordering::Relaxed);
@@ -108,6 +172,11 @@ impl Office {
         if was != wanted || told != telling {
             self.counter.bell.notify_one();
         }
+    }
+
+    pub(super) fn census(&self) -> Census {
+        let counter = Arc::clone(&self.counter);
+        Census { counter }
     }
 
     pub(super) fn slots(&self) -> u32 {
@@ -129,6 +198,28 @@ struct Task {
     backoff: Backoff,
     /// The last trouble that was logged.
     logged: Option<Trouble>,
+    full: Full,
+}
+
+/// A Redis without memory for what is told: the others count this PoP as gone.
+struct Full {
+    refused: runtime::metrics::Counter,
+    told: bool,
+}
+
+impl Full {
+    /// A lack of memory is told once, until there is some again.
+    fn note(&mut self, said: &[Said]) {
+        let refused = said.iter().filter(|said| matches!(said, Err(Refusal::Oom)));
+        let refused = u64::try_from(refused.count()).unwrap_or(u64::MAX);
+        self.refused.add(refused);
+        let is_new = !std::mem::replace(&mut self.told, refused > 0);
+        if refused > 0 && is_new {
+            tracing::warn!(
+                "the Redis of network.state has no memory left: other PoPs count this one as gone, and no permit is given"
+            );
+        }
+    }
 }
 
 impl Task {
@@ -139,13 +230,12 @@ impl Task {
             self.permits.set_pops(pops, min_announced);
             let slots = self.permits.slots();
             self.counter.slots.store(slots, Ordering::Relaxed);
-            let Some(store) = &config.topology.network.state else {
-                tokio::time::sleep(INTERVAL).await;
-                continue;
-            };
             // The first of several servers, always: permits of another would be other permits.
-            let Some(servers) = Servers::of_state(store).next() else {
-                tokio::time::sleep(INTERVAL).await;
+            let store = config.topology.network.state.as_ref();
+            let Some(servers) = store.and_then(|store| Servers::of_state(store).next()) else {
+                self.nobody_tells();
+                // Either way it is looked at again.
+                let _ = timeout(INTERVAL, self.counter.bell.notified()).await;
                 continue;
             };
             let opened = Connection::open(servers, 0, &config.credentials, PATIENCE).await;
@@ -177,12 +267,19 @@ impl Task {
 
     async fn round(&mut self, connection: &mut Connection, config: &Config) -> Result<(), Trouble> {
         let network = &config.topology.network.name;
-        let telling = usize::from(self.counter.telling.load(Ordering::Relaxed));
+        let asked = self.counter.asked.load(Ordering::Relaxed);
+        let mut telling = self.counter.telling.load(Ordering::Relaxed);
+        if self.counter.leaves.load(Ordering::Relaxed) {
+            telling = telling.min(DRAINING);
+        }
+        let telling = usize::from(telling);
         let telling = TELLINGS.get(telling).copied().unwrap_or_default();
         let own = announce_key(network, &self.pop);
         let mut tell = cmd("SET");
         tell.arg(own).arg(telling).arg("PX").arg(ms(TELL_TTL));
-        run(connection, &[tell]).await?;
+        let said = run(connection, &[tell]).await?;
+        self.full.note(&said);
+        self.take_census(connection, config, asked).await?;
         let wanted = self.counter.wanted.load(Ordering::Relaxed);
         for _ in 0..ASKS_MAX {
             let Some(ask) = self.permits.next(wanted, clock::now()) else {
@@ -217,6 +314,9 @@ impl Task {
                 take.arg(key(slot)).arg(&self.pop);
                 take.arg("NX").arg("PX").arg(ms(PERMIT_TTL));
                 let said = run(connection, &[take]).await?;
+                if said.iter().any(Result::is_err) {
+                    self.full.note(&said);
+                }
                 let given = matches!(said.first(), Some(Ok(Value::Okay)));
                 Ok(self.permits.handle_taken(slot, given))
             }
@@ -304,6 +404,41 @@ impl Task {
         })
     }
 
+    /// Answers who else is up, where somebody has asked.
+    async fn take_census(
+        &self,
+        connection: &mut Connection,
+        config: &Config,
+        asked: u64,
+    ) -> Result<(), Trouble> {
+        if self.counter.heard.borrow().asked >= asked {
+            return Ok(());
+        }
+        let topology = &config.topology;
+        let network = &topology.network.name;
+        let others = self.others(topology);
+        let looks: Vec<Cmd> = others
+            .map(|name| get(announce_key(network, name)))
+            .collect();
+        let mut others = None;
+        if !looks.is_empty() {
+            let said = run(connection, &looks).await?;
+            let up = said.iter().filter(|said| is_one_of(said, &["up"]));
+            others = Some(Others {
+                up: u32::try_from(up.count()).unwrap_or(u32::MAX),
+                wanted: counts(topology).1,
+            });
+        }
+        self.counter.heard.send_replace(Heard { asked, others });
+        Ok(())
+    }
+
+    fn nobody_tells(&self) {
+        let asked = self.counter.asked.load(Ordering::Relaxed);
+        let others = None;
+        self.counter.heard.send_replace(Heard { asked, others });
+    }
+
     fn say(&self, peers: Peers) {
         let mut said = self
             .counter
@@ -319,6 +454,7 @@ impl Task {
     fn failed(&mut self, trouble: Trouble) {
         self.permits.handle_silence();
         self.say(Peers::Unknown);
+        self.nobody_tells();
         // A cause is told once: `state_store.up` says how it stands.
         if self.logged != Some(trouble) {
             self.logged = Some(trouble);
@@ -380,4 +516,30 @@ fn get(key: String) -> Cmd {
 
 fn ms(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use runtime::metrics::Registry;
+
+    use super::*;
+
+    #[test]
+    fn a_store_without_memory_is_counted_always_and_told_once_until_it_has_some() {
+        let registry = Registry::new("pop", "p1");
+        let mut full = Full {
+            refused: registry.counter("pop.announce.store_full", "{command}", "Test.", &[]),
+            told: false,
+        };
+        let refused = [Ok(Value::Okay), Err(Refusal::Oom)];
+        for (said, told, total) in [
+            (&refused[..1], false, 0),
+            (&refused[..], true, 1),
+            (&refused[1..], true, 2),
+            (&[Err(Refusal::Other)], false, 2),
+        ] {
+            full.note(said);
+            assert_eq!((full.told, full.refused.total()), (told, total));
+        }
+    }
 }

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use pop_proto::announce::{Announce, AnnounceConfig, Announcer, Stalls};
 use pop_proto::drain::Drain;
 use runtime::log_limit::LogLimit;
+use runtime::metrics::Counter;
 use runtime::node::{NodeContext, Refused};
 use topology::{Anycast, Pop};
 
@@ -33,6 +34,8 @@ pub(super) struct Plane {
     vip_missing: bool,
     vips_at: Instant,
     log: LogLimit,
+    /// How often routes could not be made.
+    unmade: Counter,
     told: Announce,
 }
 
@@ -67,6 +70,12 @@ impl Plane {
             vip_missing: false,
             vips_at: now,
             log: LogLimit::new(LOG_LINES_MAX, LOG_INTERVAL),
+            unmade: context.metrics.counter(
+                "pop.announce.routes_unmade",
+                "{try}",
+                "How often the device or its routes could not be made, and nothing was announced.",
+                &[],
+            ),
             told: Announce::Withdrawn,
         })
     }
@@ -129,6 +138,9 @@ impl Plane {
     fn show(&mut self, now: Instant) {
         let wanted = self.announcer.announce();
         let shown = self.signpost.show(wanted, now);
+        if shown.is_err() {
+            self.unmade.add(1);
+        }
         if let Err(error) = &shown
             && let Some(unlogged) = self.log.admit(now)
         {

@@ -55,6 +55,8 @@ pub(crate) struct AnnounceView {
 /// A drain as `/v1/drain` shows it.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct DrainView {
+    /// Whose it is.
+    node: String,
     /// Whether an operator ordered it.
     ordered: bool,
     /// Whether the order outlives the process.
@@ -71,6 +73,17 @@ pub(crate) struct DrainView {
     lost: u64,
     flows_unstored: u64,
     flows_left: u64,
+    /// Of the answer to an order: other PoPs that are up.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    others_up: Option<OthersUp>,
+}
+
+/// How many other PoPs are up.
+#[derive(Clone, Copy, Debug, Serialize)]
+#[serde(untagged)]
+pub(super) enum OthersUp {
+    Known(u32),
+    Unknown(&'static str),
 }
 
 /// A step that is over.
@@ -143,9 +156,10 @@ impl Status {
         self.views().announce
     }
 
-    /// With whether it is ordered and whether that is kept at this moment: the thread may not have seen it yet.
-    pub(crate) fn drain(&self, ordered: bool, kept: bool) -> DrainView {
+    /// With whose it is, and whether it is ordered and that is kept at this moment: the thread may not have seen it yet.
+    pub(crate) fn drain(&self, node: &str, ordered: bool, kept: bool) -> DrainView {
         DrainView {
+            node: node.to_owned(),
             ordered,
             kept,
             ..self.views().drain
@@ -157,6 +171,13 @@ impl Status {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .clone()
+    }
+}
+
+impl DrainView {
+    pub(super) const fn with_others_up(mut self, others_up: Option<OthersUp>) -> Self {
+        self.others_up = others_up;
+        self
     }
 }
 
@@ -174,6 +195,7 @@ fn drain_view(
         good: passed.effect.is_good(),
     });
     DrainView {
+        node: String::new(),
         ordered,
         kept: false,
         step: drain.step().as_str(),
@@ -185,6 +207,7 @@ fn drain_view(
         lost: drain.lost(),
         flows_unstored: drain.unstored(),
         flows_left: drain.flows_left(),
+        others_up: None,
     }
 }
 

@@ -22,6 +22,8 @@ struct Pop {
     permits: Permits,
     stalled: bool,
     reach: Reach,
+    /// It has had links since it began.
+    linked: bool,
     died: Option<Instant>,
     /// When it last left `up` without an order.
     fell: Option<Instant>,
@@ -144,7 +146,7 @@ impl World {
         let pop = &mut self.pops[pop];
         pop.announcer = Announcer::new(config, now);
         pop.permits = Permits::new(pops, self.min_announced, seed);
-        (pop.stalled, pop.died, pop.fell) = (false, None, None);
+        (pop.stalled, pop.linked, pop.died, pop.fell) = (false, false, None, None);
     }
 
     fn kill(&mut self, pop: usize, now: Instant) {
@@ -226,6 +228,7 @@ impl World {
             let was = pop.announcer.announce();
             pop.announcer.handle_stalled(pop.stalled, now);
             pop.announcer.handle_reach(pop.reach, now);
+            pop.linked |= pop.reach.backbone;
             let wanted = pop.announcer.wants_permit();
             for _ in 0..4 {
                 let ask = pop.permits.next(wanted, now);
@@ -253,7 +256,9 @@ impl World {
             let proves = matches!(reason, Some(Reason::Unproven | Reason::Starting));
             proves && !pop.announcer.is_away() && pop.announce() == Announce::Withdrawn
         };
-        let able = alive().filter(|pop| !pop.stalled && !proves(pop)).count();
+        // Whoever has had no link yet is nobody's last resort.
+        let able = |pop: &&Pop| !pop.stalled && pop.linked && !proves(pop);
+        let able = alive().filter(able).count();
         let min = usize::try_from(self.min_announced).unwrap();
         if now >= self.hard_at + CALM {
             assert!(
@@ -276,6 +281,7 @@ impl Pop {
             permits: Permits::new(0, 0, 0),
             stalled: false,
             reach: ALL,
+            linked: false,
             died: None,
             fell: None,
             falls: 0,
