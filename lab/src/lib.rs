@@ -30,3 +30,4 @@ pub mod wait;
 pub mod wan;
 pub mod whip;
 pub mod world;
+pub mod yaml;

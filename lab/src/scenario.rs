@@ -4,11 +4,12 @@
 //!
 //! ```text
 //! lab/scenarios/NAME.yaml ──► World, load client, faults ──► Call × 25 ──► Figures ──► report.md, results.json
-//!          file.rs                     run.rs                              figures.rs   report.rs, svg.rs
+//!      file.rs, check.rs                 run.rs                              figures.rs   report.rs, svg.rs
 //! ```
 //!
 //! Not here: how a world works ([`crate::world`]), and how a call is made and measured ([`crate::load`], [`crate::meter`]).
 
+mod check;
 pub mod command;
 mod figures;
 mod file;

@@ -30,6 +30,7 @@ pub mod command;
 mod control;
 mod fault;
 pub mod file;
+mod home;
 mod isolation;
 mod launch;
 mod place;
@@ -59,6 +60,7 @@ pub use plan::{Kind, Plan};
 use crate::http::{self, Response};
 use crate::metrics::Scrape;
 use crate::{wait, wan};
+use home::Home;
 use isolation::Isolation;
 use process::Process;
 use routes::Routes;
@@ -86,14 +88,14 @@ pub type Nearest = BTreeMap<(String, SocketAddr), Option<String>>;
 
 /// See the module head.
 pub struct World {
-    dir: PathBuf,
-    temporary: bool,
     plan: Plan,
     topology: Topology,
     places: BTreeMap<String, Place>,
     processes: Mutex<BTreeMap<String, Process>>,
     wan: wan::Running,
     isolation: Isolation,
+    /// Last: everybody who writes there is gone before it is.
+    home: Home,
 }
 
 impl World {
@@ -123,7 +125,7 @@ impl World {
     /// Its files: `topology.yaml`, `credentials/`, `bird/`, and a log of every process.
     #[must_use]
     pub fn dir(&self) -> &Path {
-        &self.dir
+        self.home.dir()
     }
 
     /// Anycast addresses.
@@ -260,7 +262,7 @@ impl World {
     /// # Errors
     /// It does not run, or does not want it.
     pub fn birdc(&self, node: &str, command: &str) -> anyhow::Result<String> {
-        birdc::ask(&launch::bird_socket(&self.dir, node), command)
+        birdc::ask(&launch::bird_socket(self.dir(), node), command)
     }
 
     /// Cuts the wires of a node, then kills all its processes: nobody hears a word of it.
@@ -375,7 +377,7 @@ impl World {
             NodeRole::Transceiver(_, node) => node.admin,
             NodeRole::GeoDns(node) => node.admin,
         };
-        let file = launch::credentials(&self.dir, node).join("admin.token");
+        let file = launch::credentials(self.dir(), node).join("admin.token");
         let token = std::fs::read_to_string(&file).with_context(|| file.display().to_string())?;
         let token = format!("Bearer {}", token.trim());
         let url = format!("http://{at}{path}");
@@ -631,8 +633,5 @@ impl World {
 impl Drop for World {
     fn drop(&mut self) {
         self.end();
-        if self.temporary && !std::thread::panicking() {
-            let _left = std::fs::remove_dir_all(&self.dir);
-        }
     }
 }

@@ -242,7 +242,18 @@ impl Drop for Standing {
         let _ = self.child.kill();
         let _ = self.child.wait();
         let _ = fs::remove_dir_all(self.dir());
+        // Nobody else has a name with a process id in it.
+        let _ = fs::remove_file(format!("{}.lock", self.dir()));
     }
+}
+
+/// What `lab` says when it refuses: one line, status 2.
+fn refused(words: &[&str]) -> String {
+    let output = lab(words).output().unwrap();
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{words:?}: {error}");
+    assert_eq!(error.lines().count(), 1, "{words:?}: {error}");
+    error
 }
 
 fn lab(words: &[&str]) -> Command {
@@ -262,17 +273,38 @@ fn a_world_that_is_killed_leaves_nothing() {
     standing.child.wait().unwrap();
     wait::until_true("everybody's end", SOON, || processes_with(&dir).is_empty()).unwrap();
     assert_eq!(seen_by_the_machine(&Plan::new(&file).unwrap()), [""; 0]);
+    // Its socket is there, and no world.
+    let socket = format!("{dir}/orders");
+    assert!(fs::exists(&socket).unwrap());
+    assert!(standing.says(&["down"]).contains("was dead"));
+    assert!(!fs::exists(&socket).unwrap());
+    let error = refused(&["down", "--world", &standing.name]);
+    assert!(error.contains("no world listens"), "{error}");
+}
+
+#[test]
+fn what_no_world_can_be_is_refused_before_anything_starts() {
+    for (words, why) in [
+        (&["up", "small", "--name", ""][..], "1 to 32"),
+        (&["up", "small", "--name", "../x"], "1 to 32"),
+        (&["down", "--world", ""], "1 to 32"),
+        (&["up", "nosuch"], "nosuch"),
+    ] {
+        let error = refused(words);
+        assert!(error.contains(why), "{words:?}: {error}");
+    }
+    let name = format!("idle{}", std::process::id());
+    let error = refused(&["up", "small", "--name", &name, "--idle", "nosuch"]);
+    assert!(error.contains("`nosuch`"), "{error}");
+    assert!(!fs::exists(format!("/tmp/firsthop-lab/{name}")).unwrap());
+    fs::remove_file(format!("/tmp/firsthop-lab/{name}.lock")).unwrap();
 }
 
 #[test]
 fn a_world_takes_orders_from_elsewhere() {
     let mut standing = Standing::begin("orders");
-    assert!(
-        !lab(&["up", "small", "--name", &standing.name])
-            .status()
-            .unwrap()
-            .success()
-    );
+    let error = refused(&["up", "small", "--name", &standing.name]);
+    assert!(error.contains("stands or comes up"), "{error}");
     assert!(
         standing
             .says(&["exec", "c-lon", "ip", "address"])

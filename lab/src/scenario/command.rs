@@ -43,6 +43,12 @@ impl RunArguments {
             Some(folder) => folder.clone(),
             None => programs_dir()?.join("failover-report"),
         };
+        ensure!(
+            (1..=RUNS_MAX).contains(&self.runs),
+            "--runs: 1 to {RUNS_MAX}"
+        );
+        // Minutes later it would be too late to find that it cannot be written.
+        report::prepare(&folder)?;
         let mut outcomes = Vec::new();
         for scenario in &scenarios {
             let outcome = repeat(scenario, self.runs, &folder)?;

@@ -15,11 +15,12 @@
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use anyhow::{Context as _, ensure};
+use anyhow::{Context as _, anyhow, ensure};
 use serde::Deserialize;
 
-use super::share;
+use super::{check, share};
 use crate::world::Fault;
+use crate::yaml::{self, Wrong};
 
 /// Calls of a scenario at most: all of them run on one thread.
 const CALLS_MAX: usize = 500;
@@ -237,11 +238,15 @@ impl Scenario {
     /// Reads a scenario.
     ///
     /// # Errors
-    /// The file is not there, or is none; the text says where, and what is wrong.
+    /// The file is not there, or is none, or its world is not as it says; the text says where, and what is wrong.
     pub fn load(path: &Path) -> anyhow::Result<Self> {
         let file = path.display().to_string();
         let text = std::fs::read_to_string(path).with_context(|| file.clone())?;
-        let mut scenario = Self::parse(&text).context(file)?;
+        let mut scenario = Self::parse(&text).map_err(|error| match error.downcast::<Wrong>() {
+            Ok(wrong) => anyhow!(wrong.at(&file)),
+            Err(error) => error.context(file.clone()),
+        })?;
+        check::check(&scenario).context(file)?;
         let stem = path.file_stem().unwrap_or_default();
         scenario.name = stem.to_string_lossy().into_owned();
         Ok(scenario)
@@ -272,8 +277,8 @@ impl Scenario {
         paths.iter().map(|path| Self::load(path)).collect()
     }
 
-    fn parse(text: &str) -> anyhow::Result<Self> {
-        let scenario: Self = serde_yaml::from_str(text)?;
+    pub(super) fn parse(text: &str) -> anyhow::Result<Self> {
+        let scenario: Self = yaml::parse(text)?;
         let calls = &scenario.calls;
         let few = (1..=CALLS_MAX).contains(&calls.count);
         ensure!(few, "calls.count: 1 to {CALLS_MAX}");

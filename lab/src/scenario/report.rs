@@ -97,6 +97,18 @@ pub(super) fn draw(scenario: &Scenario, runs: &[Run], folder: &Path) -> anyhow::
     Ok(())
 }
 
+/// Makes the folder, and sees that a report can be written there.
+///
+/// # Errors
+/// It cannot.
+pub(super) fn prepare(folder: &Path) -> anyhow::Result<()> {
+    let name = || format!("--out {}", folder.display());
+    fs::create_dir_all(folder).with_context(name)?;
+    let probe = folder.join(format!(".probe-{}", std::process::id()));
+    fs::write(&probe, "").with_context(name)?;
+    fs::remove_file(&probe).with_context(name)
+}
+
 /// Writes `report.md` and `results.json` into `folder`.
 ///
 /// # Errors

@@ -10,6 +10,7 @@ use anyhow::{Context as _, bail, ensure};
 use runtime::clock;
 use topology::Topology;
 
+use super::check::RELAY;
 use super::figures::{Figures, Window};
 use super::file::{Act, Caller, Change, Must, Scenario};
 use super::paths::{self, Paths};
@@ -28,8 +29,6 @@ const MEASURED: Duration = Duration::from_secs(2);
 /// How often a transceiver is asked for paths, and for what it has heard of a browser.
 const PATHS_EACH: Duration = Duration::from_millis(100);
 const BROWSER_EACH: Duration = Duration::from_millis(20);
-/// In a fault: the core relay that carries most calls at that moment.
-const RELAY: &str = "RELAY";
 /// A load ends when it is told to; this is for one that nobody tells.
 const LOAD_MAX: Duration = Duration::from_secs(300);
 /// A client whose frames are later than this did not run: two frames.
@@ -103,7 +102,7 @@ pub fn run(scenario: &Scenario) -> anyhow::Result<Run> {
 }
 
 impl Change {
-    fn apply(&self, topology: &mut Topology) {
+    pub(super) fn apply(&self, topology: &mut Topology) {
         if !self.flow_cache {
             topology.failover_groups.clear();
             for pop in &mut topology.pops {

@@ -17,10 +17,9 @@ use runtime::clock;
 use serde_json::Value;
 
 use super::control::{ask, serve};
+use super::file::check_name;
+use super::home::{self, SOCKET};
 use super::{Fault, Options, WorldFile};
-
-/// Name of a world's socket in its directory.
-const SOCKET: &str = "orders";
 
 /// A world of network namespaces.
 #[derive(Debug, Subcommand)]
@@ -104,7 +103,7 @@ impl World {
     pub fn run(&self) -> anyhow::Result<()> {
         match self {
             Self::Up(up) => up.run(),
-            Self::Down(which) => which.ask("down").map(|_answer| ()),
+            Self::Down(which) => which.down(),
             Self::Fault(order) => {
                 let fault: Fault = order.words.join(" ").parse()?;
                 order.which.tell(&format!("fault {fault}"))
@@ -124,12 +123,8 @@ impl Up {
         if let Some(name) = &self.name {
             file.rename(name)?;
         }
+        let taken = home::take(&worlds(), &file.name)?;
         let dir = worlds().join(&file.name);
-        ensure!(
-            ask(&dir.join(SOCKET), "status").is_err(),
-            "a world `{}` stands: `lab world down --world {0}`, or --name for one beside it",
-            file.name
-        );
         let (end, ended) = mpsc::sync_channel(2);
         // Before there is any other thread: they inherit what is blocked, and the world's processes do not.
         on_signal(end.clone())?;
@@ -160,6 +155,7 @@ impl Up {
             "the socket is gone"
         );
         end_of(world, orders.is_finished());
+        drop(taken);
         writeln!(out, "down")?;
         Ok(())
     }
@@ -199,19 +195,33 @@ fn on_signal(end: SyncSender<()>) -> anyhow::Result<()> {
 impl Which {
     fn dir(&self) -> anyhow::Result<PathBuf> {
         if let Some(name) = &self.name {
-            return Ok(worlds().join(name));
+            return Ok(worlds().join(check_name(name)?));
         }
-        let entries = std::fs::read_dir(worlds()).ok();
-        let dirs = entries
-            .into_iter()
-            .flatten()
-            .filter_map(|entry| Some(entry.ok()?.path()));
-        let standing: Vec<PathBuf> = dirs.filter(|dir| dir.join(SOCKET).exists()).collect();
-        match standing.as_slice() {
-            [one] => Ok(one.clone()),
+        match home::standing(&worlds()).as_slice() {
+            [one] => Ok(worlds().join(one)),
             [] => bail!("no world stands"),
-            [_, _, ..] => bail!("several worlds stand: say which with --world"),
+            all @ [_, _, ..] => bail!(
+                "several worlds stand, say which with --world: {}",
+                all.join(", ")
+            ),
         }
+    }
+
+    /// Ends the world. Of one that was killed only a socket is left, which goes, too.
+    fn down(&self) -> anyhow::Result<()> {
+        let name = self.name.as_deref().map(check_name).transpose()?;
+        let dead = home::clear_up(&worlds(), name.as_deref())?;
+        for name in &dead {
+            writeln!(
+                std::io::stdout(),
+                "{name} was dead: nothing is left of it but its files"
+            )?;
+        }
+        let done = !dead.is_empty() && (name.is_some() || home::standing(&worlds()).is_empty());
+        if done {
+            return Ok(());
+        }
+        self.ask("down").map(|_answer| ())
     }
 
     fn ask(&self, line: &str) -> anyhow::Result<Value> {

@@ -17,12 +17,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, bail, ensure};
+use anyhow::{Context as _, anyhow, bail, ensure};
 use serde::Deserialize;
-use serde::de::DeserializeOwned;
-use topology::Topology;
+use topology::{LoadErrors, Topology};
 
 use super::cities::Cities;
+use super::plan::Plan;
+use crate::yaml::read;
 
 /// Clients of one ISP at most.
 const CLIENTS_MAX: u8 = 50;
@@ -123,7 +124,7 @@ impl WorldFile {
         let file = beside(&written.topology);
         let name = file.display().to_string();
         let text = fs::read_to_string(&file).with_context(|| name.clone())?;
-        let topology = topology::load(&text, &name).map_err(anyhow::Error::msg)?;
+        let topology = topology::load(&text, &name).map_err(|errors| anyhow!(first_of(&errors)))?;
         let world = Self {
             name: stem(path)?,
             seed: written.seed,
@@ -134,7 +135,9 @@ impl WorldFile {
             isps: written.isps,
             access_ms: written.access_ms,
         };
-        world.check().with_context(|| path.display().to_string())?;
+        let checked = world.check().and_then(|()| Plan::new(&world));
+        let checked = checked.and_then(|plan| plan.check_places(&world));
+        checked.with_context(|| path.display().to_string())?;
         Ok(world)
     }
 
@@ -238,16 +241,21 @@ fn stem(path: &Path) -> anyhow::Result<String> {
     check_name(&stem.to_string_lossy())
 }
 
-fn check_name(name: &str) -> anyhow::Result<String> {
+/// A name that is a directory of its own, and part of other names.
+pub(super) fn check_name(name: &str) -> anyhow::Result<String> {
     let plain = |c: char| c.is_ascii_alphanumeric() || c == '-';
     ensure!(
-        name.chars().all(plain) && !name.starts_with('-') && name.len() <= 32,
-        "the name of a world is letters, digits and dashes, 32 at most"
+        name.chars().all(plain) && !name.starts_with('-') && (1..=32).contains(&name.len()),
+        "the name of a world is letters, digits and dashes, 1 to 32"
     );
     Ok(name.to_owned())
 }
 
-fn read<T: DeserializeOwned>(path: &Path) -> anyhow::Result<T> {
-    let text = fs::read_to_string(path).with_context(|| path.display().to_string())?;
-    serde_yaml::from_str(&text).with_context(|| path.display().to_string())
+/// The first error of a topology, in one line.
+pub(crate) fn first_of(errors: &LoadErrors) -> String {
+    match errors.as_slice() {
+        [] => String::new(),
+        [one] => one.to_string(),
+        [first, more @ ..] => format!("{first} (and {} more)", more.len()),
+    }
 }

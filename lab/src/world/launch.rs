@@ -12,6 +12,7 @@ use anyhow::{Context as _, ensure};
 use topology::Topology;
 
 use super::file::WorldFile;
+use super::home::Home;
 use super::isolation::Isolation;
 use super::place::Place;
 use super::plan::{BACKBONE, Kind, Node, Plan, Via};
@@ -37,10 +38,16 @@ pub(super) fn up(file: &WorldFile, options: &Options) -> anyhow::Result<World> {
         );
     }
     let plan = Plan::new(file)?;
-    let dir = match &options.dir {
-        Some(dir) => dir.clone(),
-        None => own_dir(&file.name)?,
+    for name in &options.idle {
+        let node = name.strip_suffix(".bird").unwrap_or(name);
+        let runs = plan.nodes.get(node).is_some_and(|node| node.kind.runs());
+        ensure!(runs, "idle: no node with a program is named `{name}`");
+    }
+    let home = match &options.dir {
+        Some(dir) => Home::make(dir.clone(), false)?,
+        None => Home::make(own_dir(&file.name)?, true)?,
     };
+    let dir = home.dir().to_owned();
     write(file, &plan, &dir)?;
     let topology_file = dir.join("topology.yaml");
     let (made, credentials) = std::thread::scope(|scope| {
@@ -58,12 +65,11 @@ pub(super) fn up(file: &WorldFile, options: &Options) -> anyhow::Result<World> {
     let world = World {
         processes: Mutex::new(processes(&plan, file, options, &dir, &places)?),
         topology: file.topology.clone(),
-        temporary: options.dir.is_none(),
         wan: emulation.start()?,
-        dir,
         plan,
         places,
         isolation,
+        home,
     };
     for (name, process) in world.processes().iter_mut() {
         if !options.idle.contains(name) {
@@ -80,11 +86,8 @@ fn own_dir(name: &str) -> anyhow::Result<PathBuf> {
     Ok(programs_dir()?.join("worlds").join(own))
 }
 
-/// The files that processes read, in an empty directory.
+/// The files that processes read.
 fn write(file: &WorldFile, plan: &Plan, dir: &Path) -> anyhow::Result<()> {
-    if dir.exists() {
-        fs::remove_dir_all(dir).with_context(|| dir.display().to_string())?;
-    }
     fs::create_dir_all(dir.join("bird")).with_context(|| dir.display().to_string())?;
     let text = topology::to_yaml(&file.topology).context("a topology that has no YAML form")?;
     let path = dir.join("topology.yaml");

@@ -78,6 +78,17 @@ pub enum Kind {
     Redis(SocketAddr),
 }
 
+impl Kind {
+    /// Whether a program runs there, beside BIRD.
+    #[must_use]
+    pub const fn runs(&self) -> bool {
+        match self {
+            Self::Client { .. } | Self::Isp | Self::Router => false,
+            Self::Pop | Self::CoreRelay | Self::Transceiver | Self::GeoDns | Self::Redis(_) => true,
+        }
+    }
+}
+
 /// A namespace to be.
 #[derive(Clone, Debug)]
 pub struct Node {
@@ -131,6 +142,19 @@ impl Plan {
             wan,
         };
         Ok(plan)
+    }
+
+    /// Whether everything that the file says the place of is there. A scenario may take nodes away later.
+    pub(super) fn check_places(&self, file: &WorldFile) -> anyhow::Result<()> {
+        file.places.keys().try_for_each(|name| {
+            let placed = self.nodes.get(name).is_some_and(|node| node.kind.runs())
+                || file.topology.region_named(name).is_some();
+            ensure!(
+                placed,
+                "places.{name}: the topology has no such region or node"
+            );
+            Ok(())
+        })
     }
 
     /// A node of this name.

@@ -119,6 +119,19 @@ fn a_world_that_cannot_be_says_why() {
 }
 
 #[test]
+fn a_place_of_nothing_is_a_slip_of_the_pen() {
+    let good = file("small");
+    Plan::new(&good).unwrap().check_places(&good).unwrap();
+    for name in ["frra", "r-lon", "c-lon"] {
+        let mut typo = file("small");
+        typo.places.insert(name.to_owned(), "fra".to_owned());
+        let refused = Plan::new(&typo).unwrap().check_places(&typo);
+        let said = format!("places.{name}: the topology has no such region or node");
+        assert_eq!(refused.unwrap_err().to_string(), said);
+    }
+}
+
+#[test]
 fn routers_tell_peers_of_customers_and_customers_of_everything() {
     let plan = Plan::new(&file("small")).unwrap();
     let config = plan.nodes["r-fra"].bird.clone().unwrap();
