@@ -100,10 +100,12 @@ pub fn main_checked(
         && let Err(error) = files::probe_dir(dir)
     {
         let dir = dir.display();
-        return refuse(
-            program,
-            &format!("--state-dir {dir}: nothing can be kept there: {error}"),
-        );
+        let line = format!("--state-dir {dir}: nothing can be kept there: {error}");
+        // What was kept can be read, and a node that does not start helps nobody: orders are refused while there is no room.
+        if args.check || !is_full(&error) {
+            return refuse(program, &line);
+        }
+        tracing::warn!("{line}");
     }
     if args.check {
         let (node, file) = (&args.node, args.topology.display());
@@ -129,6 +131,13 @@ pub fn main_checked(
     };
     logging::flush();
     code
+}
+
+fn is_full(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
+    )
 }
 
 fn run(
