@@ -158,9 +158,13 @@ fn a_pop_that_drains_hands_its_clients_over_and_takes_them_back() {
     world.fault(&"undrain lon".parse().unwrap()).unwrap();
     world.wait_nearest(&["lon", "fra", "wdc"], SOON).unwrap();
     // When all drain, nobody is left without a PoP, nor with a far one.
-    for pop in ["lon", "fra", "wdc"] {
+    for pop in ["lon", "fra"] {
         world.fault(&Fault::Drain(pop.to_owned())).unwrap();
     }
+    let last = world.fault(&"drain wdc".parse().unwrap()).unwrap_err();
+    assert!(last.to_string().contains("409"), "{last}");
+    let forced = world.admin("wdc", "POST", "/v1/drain?node=wdc&force=true");
+    assert_eq!(forced.unwrap().status, 200);
     wait::until_true("the withdrawal", SOON, withdrawn).unwrap();
     world.wait_nearest(&["lon", "fra", "wdc"], SOON).unwrap();
     world.check().unwrap();
