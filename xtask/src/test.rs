@@ -56,7 +56,8 @@ pub(crate) fn build_programs(workspace: &Workspace) -> anyhow::Result<()> {
 fn in_process(workspace: &Workspace) -> anyhow::Result<()> {
     packages::install(workspace, packages::IN_PROCESS)?;
     Step::cargo("unit tests", workspace)
-        .args(["test", "--locked", "--workspace", "--lib", "--bins"])
+        .args(["test", "--locked", "--workspace", "--no-fail-fast"])
+        .args(["--lib", "--bins"])
         .args(workspace.plain_tests().flat_map(|name| ["--test", name]))
         .run()?;
     Step::cargo("documentation tests", workspace)
