@@ -6,12 +6,10 @@
 mod site;
 
 use std::collections::BTreeSet;
-use std::io::Read as _;
 use std::time::Duration;
 
 use lab::wait;
 use runtime::clock;
-use runtime::tun::Tun;
 use site::{COVERS, POP, PREFIXES, SOON, Site, WORLD, parses};
 
 const UP: Option<u32> = Some(topology::bird::METRIC_UP);
@@ -23,18 +21,6 @@ const GRACEFUL_SHUTDOWN: &str = "(65535,0)";
 /// Prefixes and covers.
 fn all() -> Vec<&'static str> {
     PREFIXES.into_iter().chain(COVERS).collect()
-}
-
-#[test]
-#[ignore = "the process that other tests kill"]
-fn holder() {
-    let _device = Tun::create("vip0").unwrap();
-    let up = std::process::Command::new("ip")
-        .args(["link", "set", "vip0", "up"])
-        .status();
-    assert!(up.unwrap().success());
-    // Until it is killed, or whoever started it is gone.
-    std::io::stdin().read_to_end(&mut Vec::new()).unwrap();
 }
 
 #[test]

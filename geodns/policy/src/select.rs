@@ -302,6 +302,21 @@ mod tests {
         snapshot
     }
 
+    fn ranked(order: [u16; 4]) -> Ranking {
+        Ranking {
+            regions_first: order.map(RegionIx).into(),
+            ..Ranking::default()
+        }
+    }
+
+    fn chosen(best: &[u16], fill: &[u16]) -> Choice {
+        let list = |of: &[u16]| of.iter().copied().map(RegionIx).collect();
+        Choice::One(Regions {
+            best: list(best),
+            fill: list(fill),
+        })
+    }
+
     #[test]
     fn a_family_that_the_best_lack_is_filled_in_and_nothing_else_is() {
         for (answers_max, order, down, best, fill) in [
@@ -317,18 +332,9 @@ mod tests {
             (3, [0, 1, 2, 3], &[1, 2], &[0, 3], &[]),
         ] {
             let snapshot = snapshot(answers_max, down);
-            let ranking = Ranking {
-                regions_first: order.map(RegionIx).into(),
-                ..Ranking::default()
-            };
-            let list = |of: &[u16]| of.iter().copied().map(RegionIx).collect();
-            let expected = Regions {
-                best: list(best),
-                fill: list(fill),
-            };
             assert_eq!(
-                select(&ranking, &snapshot),
-                Choice::One(expected),
+                select(&ranked(order), &snapshot),
+                chosen(best, fill),
                 "{answers_max} of {order:?} without {down:?}"
             );
         }
@@ -345,18 +351,9 @@ mod tests {
             (2, &[0, 1, 2, 3], &[], &[0, 1], &[]),
         ] {
             let snapshot = snapshot_without(answers_max, down, silent);
-            let ranking = Ranking {
-                regions_first: [0, 1, 2, 3].map(RegionIx).into(),
-                ..Ranking::default()
-            };
-            let list = |of: &[u16]| of.iter().copied().map(RegionIx).collect();
-            let expected = Regions {
-                best: list(best),
-                fill: list(fill),
-            };
             assert_eq!(
-                select(&ranking, &snapshot),
-                Choice::One(expected),
+                select(&ranked([0, 1, 2, 3]), &snapshot),
+                chosen(best, fill),
                 "{answers_max} without {silent:?}, {down:?} draining"
             );
         }

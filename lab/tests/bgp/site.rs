@@ -3,12 +3,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use lab::wait;
 use lab::wan::{Emulation, Namespace, Plan, Running, remove};
+use runtime::tun::Tun;
 use topology::{BgpSession, Topology, bird};
 
 /// Longer than anything here takes on a busy machine.
@@ -75,16 +77,15 @@ impl Site {
         self.running.as_ref().unwrap().order(order).unwrap();
     }
 
-    /// A process that holds the device of the VIPs, as `pop` does.
+    /// A process that holds the device of the VIPs, as `pop` does: `cat`, whose output it is, until its input ends or it is killed.
     pub(crate) fn hold_device(&mut self) {
-        let exe = std::env::current_exe().unwrap();
-        let mut command = Command::new(exe);
-        command
-            .args(["--exact", "holder", "--ignored", "--nocapture"])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::null());
-        let spawn = || Ok(command.spawn()?);
+        let spawn = || {
+            let device = Tun::create("vip0")?.as_fd().try_clone_to_owned()?;
+            let mut holder = Command::new("cat");
+            Ok(holder.stdin(Stdio::piped()).stdout(device).spawn()?)
+        };
         self.holder = Some(Namespace::of(&self.plan, "p").run(spawn).unwrap());
+        self.ip("link set vip0 up");
         let namespace = self.plan.namespace("p");
         // Of a device that is down it says nothing, and is content.
         let is_up = || ip(&namespace, "link show vip0 up").is_some_and(|said| !said.is_empty());
