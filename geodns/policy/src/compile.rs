@@ -16,8 +16,7 @@
 mod ranges;
 mod sweep;
 mod tables;
-mod v4;
-mod v6;
+mod trie;
 
 use std::hash::Hash;
 use std::net::IpAddr;
@@ -29,10 +28,11 @@ use ipnet::IpNet;
 use thiserror::Error;
 
 pub use tables::{ListId, Located, Tables};
-pub use v4::MEMORY_LEN;
+pub use trie::NODES_MAX;
 
 use crate::Snapshot;
 use crate::compile::sweep::{Family, NO_LIST, Segment, sweep};
+use crate::compile::trie::TooManyNodes;
 use crate::databases::Databases;
 use crate::facts::{Client, Facts};
 use crate::measured::GroupKey;
@@ -60,8 +60,6 @@ pub struct Inputs<'a> {
     pub databases: &'a Databases,
     /// Every prefix that a rule or a measurement names, in any order.
     pub prefixes: &'a [IpNet],
-    /// [`MEMORY_LEN`] zeros for the IPv4 table. The caller brings them because it knows about pages.
-    pub memory: Vec<u32>,
 }
 
 /// Tables, and the lists they lead to.
@@ -102,9 +100,15 @@ pub enum CompileError {
     /// More than [`PREFIXES_MAX`].
     #[error("more than {PREFIXES_MAX} prefixes of rules and measurements")]
     Prefixes,
-    /// Not [`MEMORY_LEN`].
-    #[error("the IPv4 table wants {MEMORY_LEN} words")]
-    Memory,
+    /// More than [`NODES_MAX`].
+    #[error("more than {NODES_MAX} nodes in the table of one address family")]
+    Nodes,
+}
+
+impl From<TooManyNodes> for CompileError {
+    fn from(_: TooManyNodes) -> Self {
+        Self::Nodes
+    }
 }
 
 /// Compiles what DNS answers from: rankings of regions, for every network there is.
@@ -114,7 +118,6 @@ pub enum CompileError {
 pub fn compile(
     snapshot: &Snapshot,
     databases: &Databases,
-    memory: Vec<u32>,
 ) -> Result<Compiled<Ranking>, CompileError> {
     let plan = &snapshot.plan;
     let measured = &snapshot.measured;
@@ -123,7 +126,6 @@ pub fn compile(
     let inputs = Inputs {
         databases,
         prefixes: &prefixes,
-        memory,
     };
     let speaks_of = |asn: u32, country| {
         let group = GroupKey::Asn { asn, country };
@@ -151,9 +153,6 @@ pub fn build<L: Eq + Hash>(
     relevant: impl Fn(Facts) -> Facts,
     rank: impl FnMut(&Class) -> L,
 ) -> Result<Compiled<L>, CompileError> {
-    if inputs.memory.len() != MEMORY_LEN {
-        return Err(CompileError::Memory);
-    }
     if inputs.prefixes.len() > PREFIXES_MAX {
         return Err(CompileError::Prefixes);
     }
@@ -169,17 +168,17 @@ pub fn build<L: Eq + Hash>(
         Family::V4,
         inputs.databases,
         inputs.prefixes,
-        &mut |segment| lists.id(segment),
+        &mut |segment: &Segment<'_>| lists.id(segment),
     )?;
     let v6 = sweep(
         Family::V6,
         inputs.databases,
         inputs.prefixes,
-        &mut |segment| lists.id(segment),
+        &mut |segment: &Segment<'_>| lists.id(segment),
     )?;
     let tables = Tables {
-        v4: v4::Table::new(inputs.memory, &v4),
-        v6: v6::Table::new(&v6),
+        v4: trie::Table::new(Family::V4, &v4)?,
+        v6: trie::Table::new(Family::V6, &v6)?,
     };
     let figures = Figures {
         classes: lists.of_class.len(),
@@ -217,7 +216,7 @@ where
     K: Fn(Facts) -> Facts,
     R: FnMut(&Class) -> L,
 {
-    fn id(&mut self, segment: &Segment) -> Result<u32, CompileError> {
+    fn id(&mut self, segment: &Segment<'_>) -> Result<u32, CompileError> {
         let facts_id = segment.facts_id.filter(|_| segment.prefix.is_none());
         let Some(at) = facts_id.and_then(|id| usize::try_from(id).ok()) else {
             return self.id_of_key(segment);
@@ -235,8 +234,8 @@ where
         Ok(id)
     }
 
-    fn id_of_key(&mut self, segment: &Segment) -> Result<u32, CompileError> {
-        let key = ((self.relevant)(segment.facts), segment.prefix);
+    fn id_of_key(&mut self, segment: &Segment<'_>) -> Result<u32, CompileError> {
+        let key = ((self.relevant)(segment.facts()), segment.prefix);
         if let Some((last, id)) = self.last
             && last == key
         {

@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use geodns_policy::compile::{Compiled, MEMORY_LEN, compile};
+use geodns_policy::compile::{Compiled, compile};
 use geodns_policy::databases::{Database, Databases, probe, special};
 use geodns_policy::{Client, Plan, Ranking, Snapshot, classify, rank};
 use proptest::prelude::Rng;
@@ -40,7 +40,7 @@ fn topology() -> Topology {
 fn world() -> (Snapshot, Databases, Compiled<Ranking>) {
     let snapshot = Snapshot::of(Plan::new(&topology()));
     let databases = Databases::new([database()]);
-    let compiled = compile(&snapshot, &databases, vec![0; MEMORY_LEN]).unwrap();
+    let compiled = compile(&snapshot, &databases).unwrap();
     (snapshot, databases, compiled)
 }
 
@@ -108,7 +108,7 @@ fn a_database_of_the_world_is_fit_and_compiled_in_time() {
     assert_eq!(survey.records_bad, 0);
     let (_, _, compiled) = world();
     println!("{survey:?}\n{:?}", compiled.figures);
-    assert!(compiled.figures.bytes < 128 << 20);
+    assert!(compiled.figures.bytes < 16 << 20);
     assert!(compiled.figures.lists < 1000);
 }
 

@@ -9,7 +9,7 @@ mod mmdb;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
-use geodns_policy::compile::{Compiled, Inputs, MEMORY_LEN, build};
+use geodns_policy::compile::{Compiled, Inputs, build};
 use geodns_policy::databases::{Database, Databases};
 use geodns_policy::{Country, Facts};
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
@@ -86,7 +86,6 @@ impl World {
         let inputs = Inputs {
             databases: &databases,
             prefixes: &self.prefixes,
-            memory: vec![0; MEMORY_LEN],
         };
         let prefix_of = |client: IpAddr| {
             let holding = self.prefixes.iter().filter(|net| net.contains(&client));

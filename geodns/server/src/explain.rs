@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use geodns_policy::compile::{MEMORY_LEN, compile};
+use geodns_policy::compile::compile;
 use geodns_policy::databases::Databases;
 use geodns_policy::decision::{Choosable, Decision, Flip};
 use geodns_policy::facts::cut;
@@ -168,7 +168,7 @@ pub fn offline(
     if let Some(state) = state {
         snapshot.live = Arc::new(live_of(&snapshot.plan, state));
     }
-    let compiled = compile(&snapshot, &databases, vec![0; MEMORY_LEN])?;
+    let compiled = compile(&snapshot, &databases)?;
     let grounds = Grounds {
         snapshot: &snapshot,
         databases: &databases,

@@ -174,6 +174,9 @@ fn open(context: &NodeContext, address: SocketAddr, worker: u8) -> anyhow::Resul
     let options = BindOptions {
         reuse_port: true,
         recv_buffer_bytes: RECV_BUFFER_BYTES,
+        // Answers are short enough for every path. What somebody says of a path's MTU must not cut them into fragments, which can be
+        // forged (RFC 9715 §3.1); and the kernel needs to draw no identification for what is not fragmented.
+        dont_fragment: true,
         ..BindOptions::default()
     };
     let socket = UdpSocket::bind(address, &options).context("DNS socket")?;

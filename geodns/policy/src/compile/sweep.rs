@@ -25,6 +25,14 @@ impl Family {
         }
     }
 
+    /// What an address lacks of 128 bits.
+    pub(crate) const fn bits_missing(self) -> u32 {
+        match self {
+            Self::V4 => 96,
+            Self::V6 => 0,
+        }
+    }
+
     /// First and last address of a prefix of this family.
     pub(crate) fn bounds(self, net: IpNet) -> Option<(u128, u128)> {
         match (self, net) {
@@ -66,15 +74,23 @@ impl Family {
 }
 
 /// Addresses that no source tells apart.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Segment {
+#[derive(Clone, Copy)]
+pub(crate) struct Segment<'a> {
     /// The first of them.
     pub(crate) client: IpAddr,
-    pub(crate) facts: Facts,
-    /// Where the facts are in the only database there is; `None`: they are of several, or of none.
+    /// What databases say of them; `None`: they are nobody's.
+    known: Option<&'a Known<'a>>,
+    /// Where their facts are in the only database there is; `None`: they are of several, or of none.
     pub(crate) facts_id: Option<u32>,
     /// Index of the longest prefix of rules and measurements that holds them.
     pub(crate) prefix: Option<u32>,
+}
+
+impl Segment<'_> {
+    /// What is known of them. Millions of segments of one database are told apart by where their facts are, and these are not read.
+    pub(crate) fn facts(&self) -> Facts {
+        self.known.map(Known::facts).unwrap_or_default()
+    }
 }
 
 /// Neighbours with one list, up to the next run. Runs begin at 0, leave no gap, and differ from their neighbours.
@@ -92,7 +108,7 @@ pub(crate) fn sweep(
     family: Family,
     databases: &Databases,
     prefixes: &[IpNet],
-    list_of: &mut impl FnMut(&Segment) -> Result<u32, CompileError>,
+    list_of: &mut impl FnMut(&Segment<'_>) -> Result<u32, CompileError>,
 ) -> Result<Vec<Run>, CompileError> {
     let labelled = prefixes
         .iter()
@@ -107,16 +123,16 @@ pub(crate) fn sweep(
     let mut first = 0;
     loop {
         let last = prefix.last.min(space.last).min(known.last);
-        let (facts, facts_id) = match space.label {
-            Space::Ordinary => (known.facts, known.facts_id),
-            Space::Special | Space::Carrying => (Facts::default(), None),
+        let known_here = match space.label {
+            Space::Ordinary => Some(&known),
+            Space::Special | Space::Carrying => None,
         };
         let list = match space.label {
             Space::Carrying => NO_LIST,
             Space::Ordinary | Space::Special => list_of(&Segment {
                 client: family.address(first),
-                facts,
-                facts_id,
+                known: known_here,
+                facts_id: known_here.and_then(Known::facts_id),
                 prefix: prefix.label,
             })?,
         };
@@ -186,9 +202,7 @@ impl<'a, T: Copy> Cursor<'a, T> {
 /// All databases side by side.
 struct Known<'a> {
     sources: Vec<Source<'a>>,
-    facts: Facts,
-    facts_id: Option<u32>,
-    /// Last address the facts hold for.
+    /// Last address their facts hold for.
     last: u128,
 }
 
@@ -196,7 +210,6 @@ struct Source<'a> {
     database: &'a Database,
     runs: &'a Runs,
     run: usize,
-    facts: Facts,
     facts_id: u32,
     last: u128,
     end: u128,
@@ -209,7 +222,6 @@ impl<'a> Known<'a> {
                 database,
                 runs: family.runs(database),
                 run: 0,
-                facts: Facts::default(),
                 facts_id: 0,
                 last: 0,
                 end: family.last(),
@@ -219,8 +231,6 @@ impl<'a> Known<'a> {
         });
         let mut known = Self {
             sources: sources.collect(),
-            facts: Facts::default(),
-            facts_id: None,
             last: 0,
         };
         known.join(family.last());
@@ -241,24 +251,29 @@ impl<'a> Known<'a> {
     }
 
     fn join(&mut self, end: u128) {
-        self.facts = Facts::default();
-        self.last = end;
+        let lasts = self.sources.iter().map(|source| source.last);
+        self.last = lasts.min().unwrap_or(end);
+    }
+
+    fn facts(&self) -> Facts {
+        let mut facts = Facts::default();
         for source in &self.sources {
-            fill(&mut self.facts, &source.facts);
-            self.last = self.last.min(source.last);
+            fill(&mut facts, &source.database.facts_of(source.facts_id));
         }
-        self.facts = placed(self.facts);
-        self.facts_id = match self.sources.as_slice() {
+        placed(facts)
+    }
+
+    fn facts_id(&self) -> Option<u32> {
+        match self.sources.as_slice() {
             [only] => Some(only.facts_id),
             _ => None,
-        };
+        }
     }
 }
 
 impl Source<'_> {
     fn read(&mut self) {
         self.facts_id = self.runs.id(self.run);
-        self.facts = self.database.facts_of(self.facts_id);
         let next = self.runs.first(self.run + 1);
         self.last = next.map_or(self.end, |next| next - 1);
     }

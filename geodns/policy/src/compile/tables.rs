@@ -3,7 +3,7 @@
 use std::fmt;
 use std::net::IpAddr;
 
-use crate::compile::{v4, v6};
+use crate::compile::trie;
 use crate::databases::special::carried;
 
 /// A list by its place in [`Compiled::lists`](crate::compile::Compiled::lists).
@@ -22,8 +22,8 @@ pub struct Located {
 
 /// From addresses to lists. Immutable, and read without a lock, an allocation or a loop longer than an address has bits.
 pub struct Tables {
-    pub(crate) v4: v4::Table,
-    pub(crate) v6: v6::Table,
+    pub(crate) v4: trie::V4,
+    pub(crate) v6: trie::V6,
 }
 
 impl fmt::Debug for Tables {
@@ -39,7 +39,7 @@ impl Tables {
     #[inline]
     #[must_use]
     pub fn lookup_v4(&self, address: u32) -> Located {
-        self.v4.lookup(address)
+        self.v4.lookup(u128::from(address) << 96)
     }
 
     /// Of an IPv6 address; of one that carries an IPv4 address that one's.
@@ -49,7 +49,7 @@ impl Tables {
         let Some(carried) = carried(address) else {
             return self.v6.lookup(address);
         };
-        let located = self.v4.lookup(carried.address.to_bits());
+        let located = self.lookup_v4(carried.address.to_bits());
         Located {
             list: located.list,
             scope: located.scope + carried.bits_before,
@@ -66,19 +66,19 @@ impl Tables {
         }
     }
 
-    /// The word that looking up an IPv4 address reads first, for those who fetch it ahead.
+    /// A word that looking up an IPv4 address reads early, for those who fetch it ahead.
     #[inline]
     #[must_use]
     pub fn word_v4(&self, address: u32) -> &u32 {
-        self.v4.word(address)
+        self.v4.word(u128::from(address) << 96)
     }
 
-    /// The word that looking up an IPv6 address reads first.
+    /// A word that looking up an IPv6 address reads early.
     #[inline]
     #[must_use]
     pub fn word_v6(&self, address: u128) -> &u32 {
         match carried(address) {
-            Some(carried) => self.v4.word(carried.address.to_bits()),
+            Some(carried) => self.word_v4(carried.address.to_bits()),
             None => self.v6.word(address),
         }
     }

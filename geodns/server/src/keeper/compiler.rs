@@ -6,11 +6,10 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use geodns_policy::compile::{CompileError, MEMORY_LEN, compile};
+use geodns_policy::compile::{CompileError, compile};
 use geodns_policy::databases::Databases;
 use geodns_policy::{Measured, Ranking, Snapshot};
 use runtime::clock;
-use runtime::memory;
 use runtime::node::Config;
 use runtime::poll::Waker;
 use runtime::thread::run_last;
@@ -112,7 +111,7 @@ pub(super) fn run(job: Job) -> Done {
         measured: Arc::clone(&job.measured),
         ..Snapshot::of((*job.site.plan).clone())
     };
-    let compiled = compile(&snapshot, &job.databases, memory::zeros(MEMORY_LEN));
+    let compiled = compile(&snapshot, &job.databases);
     let result = compiled.map(|compiled| Compiled {
         map: Arc::new(Map {
             tables: compiled.tables,

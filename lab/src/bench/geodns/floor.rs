@@ -9,7 +9,11 @@ use runtime::udp::{BindOptions, ReplyBatch, UdpSocket};
 
 /// Answers at `at` until killed.
 pub(super) fn serve(at: SocketAddr) -> anyhow::Result<()> {
-    let socket = UdpSocket::bind(at, &BindOptions::default())?;
+    let options = BindOptions {
+        dont_fragment: true,
+        ..BindOptions::default()
+    };
+    let socket = UdpSocket::bind(at, &options)?;
     let mut batch = ReplyBatch::new(SLOTS, BYTES_MAX);
     let mut poller = Poller::new();
     loop {
