@@ -135,6 +135,22 @@ pub enum Problem {
         /// Smallest allowed.
         min: u32,
     },
+    /// A link whose heartbeats are further apart would be suspect all the time.
+    #[error("{found} is less than two heartbeats ({min})")]
+    UnderTwoHeartbeats {
+        /// The value.
+        found: u32,
+        /// Smallest allowed.
+        min: u32,
+    },
+    /// A link that is down is past being suspect.
+    #[error("{found} is more than down_after_ms ({max})")]
+    OverDownAfter {
+        /// The value.
+        found: u32,
+        /// Largest allowed.
+        max: u32,
+    },
     /// Names end up in certificates as dNSName.
     #[error(
         "`{name}` is not a name: lower-case letters, digits, `-` and `.`, at most 63 between dots"

@@ -3,6 +3,7 @@
 //! Deserialising gives shape only; `load` checks meaning and is the way to obtain a [`Topology`].
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::time::Duration;
 
 use crate::anycast::{Anycast, BgpSession};
 use crate::dns::{Dns, GeoDns};
@@ -99,6 +100,10 @@ pub struct Link {
     /// Silence after which a link is down, in milliseconds. 60..=60000; at least three heartbeats.
     #[schemars(range(min = 60, max = 60_000))]
     pub down_after_ms: u32,
+    /// Silence after which uplink goes to another core relay of the region until the link is heard again, in milliseconds. Two and
+    /// a half heartbeats when absent. 40..=60000; at least two heartbeats, at most `down_after_ms`: then never.
+    #[schemars(range(min = 40, max = 60_000))]
+    pub suspect_after_ms: Option<u32>,
 }
 
 /// How worker threads of PoPs and core relays wait for packets.
@@ -333,6 +338,7 @@ impl Default for Link {
             rtt_ms: 200,
             heartbeat_ms: 100,
             down_after_ms: 500,
+            suspect_after_ms: None,
         }
     }
 }
@@ -403,6 +409,15 @@ impl Link {
     #[must_use]
     pub const fn datagram_len_max(&self) -> usize {
         (self.mtu_bytes - Self::QUIC_OVERHEAD_BYTES) as usize
+    }
+
+    /// Silence after which a link is suspect: as configured, or two and a half heartbeats.
+    #[must_use]
+    pub fn suspect_after(&self) -> Duration {
+        let configured = self
+            .suspect_after_ms
+            .map(|ms| Duration::from_millis(ms.into()));
+        configured.unwrap_or_else(|| Duration::from_millis(self.heartbeat_ms.into()) * 5 / 2)
     }
 }
 

@@ -164,6 +164,21 @@ const MEANING: &[Case] = &[
     ),
     (
         "name: test\n",
+        "name: test\n  link: { heartbeat_ms: 20, suspect_after_ms: 39 }\n",
+        "4: network.link.suspect_after_ms: 39 is outside 40..=60000\nbad.yaml:4: network.link.suspect_after_ms: 39 is less than two heartbeats (40)",
+    ),
+    (
+        "name: test\n",
+        "name: test\n  link: { suspect_after_ms: 199 }\n",
+        "4: network.link.suspect_after_ms: 199 is less than two heartbeats (200)",
+    ),
+    (
+        "name: test\n",
+        "name: test\n  link: { suspect_after_ms: 501 }\n",
+        "4: network.link.suspect_after_ms: 501 is more than down_after_ms (500)",
+    ),
+    (
+        "name: test\n",
         "name: test\n  signaling: { ingress_max: 0 }\n",
         "4: network.signaling.ingress_max: 0 is outside 1..=16",
     ),

@@ -226,10 +226,13 @@ impl Links {
         };
         if let Some(state) = self.links.get_mut(link).and_then(Option::as_mut) {
             state.health.heard(sequence, now);
+            if state.is_judged_otherwise() {
+                self.judge(link, now);
+            }
         }
         match kind {
             DatagramKind::Records => self.take_records(link, datagram.slice_ref(body)),
-            DatagramKind::Ping => self.take_ping(index, link, body),
+            DatagramKind::Ping => self.take_ping(index, link, body, now),
             DatagramKind::Pong => self.take_pong(index, link, body, now),
         }
     }
@@ -249,7 +252,8 @@ impl Links {
         }
     }
 
-    fn take_ping(&mut self, index: usize, link: usize, body: &[u8]) {
+    fn take_ping(&mut self, index: usize, link: usize, body: &[u8], now: Instant) {
+        let late_min = self.late_min();
         let Some(heartbeat) = Heartbeat::parse(body) else {
             self.drops.add(LinkDrop::Malformed, 1);
             return;
@@ -260,11 +264,14 @@ impl Links {
         let changed = state.peer_draining != heartbeat.draining;
         state.peer_draining = heartbeat.draining;
         state.peer_loss_ppm = heartbeat.loss_ppm;
+        let overdue = now.saturating_duration_since(state.next_ping);
+        state.health.told(heartbeat.deaf && overdue < late_min, now);
         let answer = pong(state.next_sequence(), body);
         let up = state.up_since.is_some();
         if let Some(connection) = self.connection(index) {
             connection.send_heartbeat(answer);
         }
+        self.judge(link, now);
         if let Some(link) = self.id(link).filter(|_| changed && up) {
             self.event(LinkEvent::Draining {
                 link,
@@ -294,7 +301,7 @@ impl Links {
         }
     }
 
-    fn send_ping(&mut self, link: usize, now: Instant) {
+    pub(crate) fn send_ping(&mut self, link: usize, now: Instant) {
         let sent_us = self.now_us(now);
         let Some(state) = self.links.get_mut(link).and_then(Option::as_mut) else {
             return;
@@ -308,10 +315,12 @@ impl Links {
         let heartbeat = Heartbeat {
             draining: self.draining,
             renews: false,
+            deaf: state.health.is_silent(),
             worker: self.config.worker,
             loss_ppm: state.health.loss_ppm(),
             sent_us,
         };
+        state.says_deaf = heartbeat.deaf;
         let len = state.next_ping_len();
         let ping = heartbeat.ping(state.next_sequence(), len);
         let renewal = state.renewal;
@@ -440,6 +449,10 @@ impl Links {
             return;
         }
         let renews = state.renew_at.is_some_and(|at| now >= at);
+        self.listen(index, now);
+        let Some(state) = self.link(index) else {
+            return;
+        };
         if now >= state.next_ping {
             self.send_ping(index, now);
         }
@@ -475,7 +488,7 @@ impl Links {
         }
     }
 
-    fn id(&self, index: usize) -> Option<LinkId> {
+    pub(crate) fn id(&self, index: usize) -> Option<LinkId> {
         Some(LinkId {
             index: u32::try_from(index).ok()?,
             generation: self.link(index)?.generation,
@@ -543,7 +556,7 @@ mod tests {
                 }
                 match kind {
                     DatagramKind::Records => links.take_records(link, datagram.slice_ref(body)),
-                    DatagramKind::Ping => links.take_ping(0, link, body),
+                    DatagramKind::Ping => links.take_ping(0, link, body, now),
                     DatagramKind::Pong => links.take_pong(0, link, body, now),
                 }
             }

@@ -35,7 +35,7 @@ macro_rules! figure {
 }
 
 /// Every figure, the most important first.
-pub const LINK_FIGURES: [LinkFigure; 9] = [
+pub const LINK_FIGURES: [LinkFigure; 10] = [
     figure!(gauge "up", "", "Whether the link is up.", |link| {
         u64::from(link.up_since.is_some())
     }),
@@ -50,6 +50,12 @@ pub const LINK_FIGURES: [LinkFigure; 9] = [
         link.peer_loss_ppm.into()
     }),
     figure!(counter "came_up", "{link}", "How often the link came up.", |link| link.ups),
+    figure!(
+        counter "suspected",
+        "{link}",
+        "How often one end of the link had not heard the other for `suspect_after_ms`.",
+        |link| link.suspected
+    ),
     figure!(
         counter "datagrams_arrived",
         "{datagram}",

@@ -5,6 +5,7 @@
 //!  echoed  a Pong that carries one of our own recent Pings
 //!  proven  an echoed Ping of full size; only the end that dials sends such Pings, and the Pong is as long
 //!
+//!  not heard for suspect_after     -> suspect  see `suspicion.rs`; the connection stays
 //!  not heard for down_after        -> Silent   the return is dead, even if we can still send
 //!  not echoed for 2 x down_after   -> NoEcho   we hear the peer, it does not hear us
 //!  not proven for 4 x down_after   -> Mtu      what is small passes, what is large does not
@@ -14,6 +15,8 @@
 //! close reaches the other end over the direction that works. `NoEcho` is for when that close was lost. It waits
 //! twice as long because a round trip is lost twice as often as a packet. `Mtu` waits twice as long again, because only
 //! every second Ping is of full size.
+//!
+//! Silence is that of the peer only while we listen: [`Health::excuse`] takes out the time in which this thread stood still.
 
 use std::time::{Duration, Instant};
 
@@ -28,7 +31,14 @@ const WINDOWS: usize = 16;
 #[derive(Clone, Debug)]
 pub(crate) struct Health {
     down_after: Duration,
+    suspect_after: Duration,
     heard_at: Instant,
+    /// Not heard for `suspect_after`, as of the last [`Self::listen`].
+    silent: bool,
+    /// The peer says that it is us whom it does not hear.
+    deaf_peer: bool,
+    /// What the peer says of our silence before this is due to us: we stood still.
+    steady_from: Instant,
     echoed_at: Instant,
     /// When a Ping of full size was last echoed; absent where none are sent.
     proven_at: Option<Instant>,
@@ -44,7 +54,11 @@ impl Health {
     pub(crate) fn new(link: &Link, proves: bool, now: Instant) -> Self {
         Self {
             down_after: Duration::from_millis(link.down_after_ms.into()),
+            suspect_after: link.suspect_after(),
             heard_at: now,
+            silent: false,
+            deaf_peer: false,
+            steady_from: now,
             echoed_at: now,
             proven_at: proves.then_some(now),
             echoed: false,
@@ -58,7 +72,44 @@ impl Health {
     /// A datagram with this sequence number arrived.
     pub(crate) fn heard(&mut self, sequence: u16, now: Instant) {
         self.heard_at = self.heard_at.max(now);
+        self.silent = false;
         self.sequence.received(sequence);
+    }
+
+    /// Looks whether the peer has been silent for so long that the link is suspect.
+    pub(crate) fn listen(&mut self, now: Instant) {
+        self.silent = now >= self.heard_at + self.suspect_after;
+    }
+
+    /// The peer says whether it hears us.
+    pub(crate) fn told(&mut self, deaf: bool, now: Instant) {
+        self.deaf_peer = deaf && now >= self.steady_from;
+    }
+
+    /// We stood still for this long: nothing was heard or sent, and that says nothing of the peer.
+    pub(crate) fn excuse(&mut self, late: Duration, now: Instant) {
+        let shift = |at: Instant| (at + late).min(now);
+        self.heard_at = shift(self.heard_at);
+        self.echoed_at = shift(self.echoed_at);
+        self.proven_at = self.proven_at.map(shift);
+        self.steady_from = now + self.suspect_after;
+    }
+
+    /// Whether the peer is silent.
+    pub(crate) const fn is_silent(&self) -> bool {
+        self.silent
+    }
+
+    /// Whether one of the two ends does not hear the other.
+    pub(crate) const fn is_suspect(&self) -> bool {
+        self.silent || self.deaf_peer
+    }
+
+    /// Whether the path works both ways by the latest evidence there can be. When everything fails at once, the last echo of one link and
+    /// the last word on another are a heartbeat apart at most; half of `suspect_after` is no less than one, and no more than what it
+    /// leaves of itself without one.
+    pub(crate) fn answers(&self, now: Instant) -> bool {
+        self.echoed && now <= self.echoed_at + self.suspect_after / 2
     }
 
     /// A Pong came back for a Ping sent at `sent_us` of the same clock as `now_us`. Returns whether it counts:
@@ -103,9 +154,14 @@ impl Health {
         Some(self.proven_at? + self.down_after * 4)
     }
 
-    /// When [`Self::verdict`] may change.
+    /// When [`Self::verdict`] or [`Self::listen`] may say otherwise.
     pub(crate) fn deadline(&self) -> Instant {
-        let alive = (self.heard_at + self.down_after).min(self.echoed_at + self.down_after * 2);
+        let silent_after = if self.silent {
+            self.down_after
+        } else {
+            self.suspect_after.min(self.down_after)
+        };
+        let alive = (self.heard_at + silent_after).min(self.echoed_at + self.down_after * 2);
         self.proof_ends().map_or(alive, |end| end.min(alive))
     }
 
@@ -201,6 +257,8 @@ mod tests {
         let start = epoch();
         let mut health = Health::new(&Link::default(), false, start);
         assert_eq!(health.verdict(start + ms(499)), None);
+        assert_eq!(health.deadline(), start + ms(250));
+        health.listen(start + ms(250));
         assert_eq!(health.deadline(), start + ms(500));
         assert_eq!(health.verdict(start + ms(500)), Some(DownReason::Silent));
         for at in (100..1100).step_by(100) {
@@ -210,6 +268,71 @@ mod tests {
         assert_eq!(health.verdict(start + ms(1000)), Some(DownReason::NoEcho));
         assert!(health.echoed(1_000_000, 1_080_000, false, start + ms(1000)));
         assert_eq!(health.verdict(start + ms(1400)), None);
+    }
+
+    #[test]
+    fn silence_is_suspect_until_anything_is_heard() {
+        let start = epoch();
+        let mut health = Health::new(&Link::default(), false, start);
+        for (at, silent) in [(0, false), (249, false), (250, true), (400, true)] {
+            health.listen(start + ms(at));
+            assert_eq!(
+                (health.is_silent(), health.is_suspect()),
+                (silent, silent),
+                "{at}"
+            );
+        }
+        health.heard(0, start + ms(400));
+        assert!(!health.is_suspect());
+        health.listen(start + ms(649));
+        assert!(!health.is_suspect());
+    }
+
+    #[test]
+    fn a_peer_that_hears_nothing_makes_the_link_suspect_as_long_as_it_says_so() {
+        let start = epoch();
+        let mut health = Health::new(&Link::default(), false, start);
+        health.told(true, start);
+        assert_eq!((health.is_silent(), health.is_suspect()), (false, true));
+        health.heard(0, start + ms(10));
+        assert!(health.is_suspect());
+        health.told(false, start + ms(10));
+        assert!(!health.is_suspect());
+    }
+
+    #[test]
+    fn time_in_which_we_stood_still_is_nobodys_silence() {
+        let start = epoch();
+        let mut health = Health::new(&Link::default(), true, start);
+        health.heard(0, start + ms(80));
+        // A turn that was due after 100 ms came after 900.
+        health.excuse(ms(800), start + ms(900));
+        assert_eq!(health.verdict(start + ms(900)), None);
+        health.listen(start + ms(900));
+        assert!(!health.is_suspect());
+        // From then on time counts again, from where it stood: 20 ms of silence had been heard.
+        health.listen(start + ms(1129));
+        assert!(!health.is_suspect());
+        health.listen(start + ms(1130));
+        assert!(health.is_suspect());
+        assert_eq!(health.verdict(start + ms(1379)), None);
+        assert_eq!(health.verdict(start + ms(1380)), Some(DownReason::Silent));
+        // That the peer did not hear us meanwhile is our doing, until it may have heard us for long enough.
+        for (at, suspect) in [(900, false), (1149, false), (1150, true)] {
+            health.heard(1, start + ms(at));
+            health.told(true, start + ms(at));
+            assert_eq!(health.is_suspect(), suspect, "{at}");
+        }
+    }
+
+    #[test]
+    fn a_link_answers_when_its_last_echo_is_no_older_than_half_of_what_makes_it_suspect() {
+        let start = epoch();
+        let mut health = Health::new(&Link::default(), false, start);
+        assert!(!health.answers(start), "nothing was echoed so far");
+        assert!(health.echoed(0, 80_000, false, start));
+        assert!(health.answers(start + ms(125)));
+        assert!(!health.answers(start + ms(126)));
     }
 
     #[test]

@@ -5,7 +5,8 @@
 //!  +-------+--------+----------+--------------+----------------+---------
 //!  | flags | worker | 0 0      | loss, ppm    | sent, us       | padding
 //!  +-------+--------+----------+--------------+----------------+---------
-//!  flags: bit 0 the sender drains, bit 1 this connection takes over from one of the same process; others are ignored
+//!  flags: bit 0 the sender drains, bit 1 this connection takes over from one of the same process,
+//!         bit 2 the sender has heard nothing for `suspect_after`; others are ignored
 //!  worker: the sender's worker thread
 //!  loss: what the sender last measured of our datagrams
 //!  sent: the sender's own clock, for nobody else to interpret
@@ -22,12 +23,14 @@ pub(crate) const HEARTBEAT_LEN: usize = 16;
 
 const FLAG_DRAINING: u8 = 0b01;
 const FLAG_RENEWS: u8 = 0b10;
+const FLAG_DEAF: u8 = 0b100;
 
 /// A heartbeat's body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Heartbeat {
     pub(crate) draining: bool,
     pub(crate) renews: bool,
+    pub(crate) deaf: bool,
     pub(crate) worker: u8,
     pub(crate) loss_ppm: u32,
     pub(crate) sent_us: u64,
@@ -41,6 +44,7 @@ impl Heartbeat {
         Some(Self {
             draining: flags & FLAG_DRAINING != 0,
             renews: flags & FLAG_RENEWS != 0,
+            deaf: flags & FLAG_DEAF != 0,
             worker: *worker,
             loss_ppm: u32::from_be_bytes([*l0, *l1, *l2, *l3]),
             sent_us: u64::from_be_bytes(*sent),
@@ -54,7 +58,8 @@ impl Heartbeat {
         out.put_slice(&datagram_header(DatagramKind::Ping, sequence));
         let draining = if self.draining { FLAG_DRAINING } else { 0 };
         let renews = if self.renews { FLAG_RENEWS } else { 0 };
-        out.put_u8(draining | renews);
+        let deaf = if self.deaf { FLAG_DEAF } else { 0 };
+        out.put_u8(draining | renews | deaf);
         out.put_u8(self.worker);
         out.put_u16(0);
         out.put_u32(self.loss_ppm);
@@ -82,6 +87,7 @@ mod tests {
         let sent = Heartbeat {
             draining: true,
             renews: true,
+            deaf: true,
             worker: 7,
             loss_ppm: 12_345,
             sent_us: 1 << 40,

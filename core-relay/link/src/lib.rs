@@ -5,7 +5,7 @@
 //!
 //! ```text
 //!   UDP in  --> handle_packet --> next_datagram --> bodies of records datagrams
-//!   clock   --> handle_timeout    next_event    --> Up, Down, Draining, Refused
+//!   clock   --> handle_timeout    next_event    --> Up, Down, Suspect, Draining, Refused
 //!   records --> put_record, flush --> poll_transmit --> UDP out
 //! ```
 //!
@@ -33,6 +33,7 @@ mod queue;
 mod reason;
 mod redial;
 mod renew;
+mod suspicion;
 mod tls;
 mod transport;
 

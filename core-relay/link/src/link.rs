@@ -36,6 +36,10 @@ pub struct LinkStats {
     pub up_since: Option<Instant>,
     /// Whether the peer says that it drains.
     pub draining: bool,
+    /// Whether it is up and one of the two ends does not hear the other lately.
+    pub suspect: bool,
+    /// How often it was suspect.
+    pub suspected: u64,
     /// Smoothed round-trip time.
     pub rtt_us: u32,
     /// Smoothed variation of the round-trip time.
@@ -87,6 +91,10 @@ pub(crate) struct LinkState {
     pub(crate) replaced: Replaced,
     pub(crate) peer_draining: bool,
     pub(crate) peer_loss_ppm: u32,
+    /// What was said last of whether it is suspect: to our side, and to the peer.
+    pub(crate) suspect: bool,
+    pub(crate) says_deaf: bool,
+    pub(crate) suspected: u64,
     /// Largest datagram of the present connection.
     datagram_len_max: usize,
     sequence: u16,
@@ -169,6 +177,9 @@ impl LinkState {
             replaced: Replaced::default(),
             peer_draining: false,
             peer_loss_ppm: 0,
+            suspect: false,
+            says_deaf: false,
+            suspected: 0,
             datagram_len_max: 0,
             sequence: 0,
             fragment_id: 0,
@@ -202,6 +213,7 @@ impl LinkState {
         self.pings = 0;
         self.peer_draining = false;
         self.peer_loss_ppm = 0;
+        self.says_deaf = false;
         self.sequence = 0;
         self.datagram_len_max = connection.quic.datagrams().max_size().unwrap_or_default();
     }
@@ -242,6 +254,7 @@ impl LinkState {
         self.drops.add(LinkDrop::NotUp, dropped + unsent);
         self.is_pressed = false;
         self.connection = None;
+        self.suspect = false;
         self.up_since.take()
     }
 
@@ -267,6 +280,11 @@ impl LinkState {
         } else {
             0
         }
+    }
+
+    /// Whether a connection serves it that has passed its handshake.
+    pub(crate) const fn is_attached(&self) -> bool {
+        self.connection.is_some() && self.datagram_len_max > 0
     }
 
     /// Largest datagram, for a heartbeat that proves the path.
@@ -365,6 +383,8 @@ impl LinkState {
             worker: self.worker,
             up_since: self.up_since,
             draining: self.peer_draining,
+            suspect: self.suspect,
+            suspected: self.suspected,
             rtt_us: self.health.rtt_us(),
             jitter_us: self.health.jitter_us(),
             loss_ppm: self.health.loss_ppm(),

@@ -95,6 +95,13 @@ pub enum LinkEvent {
         /// Whether it drains.
         draining: bool,
     },
+    /// A link that is up became suspect, or is so no longer; what is down is not suspect.
+    Suspect {
+        /// The link.
+        link: LinkId,
+        /// Whether it is.
+        suspect: bool,
+    },
     /// An attempt to dial failed; the next one follows.
     DialFailed {
         /// The link.
@@ -329,6 +336,7 @@ impl Links {
 
     /// The clock reached what [`Self::poll_timeout`] said, or later.
     pub fn handle_timeout(&mut self, now: Instant) {
+        self.excuse_standstill(now);
         for index in 0..self.connections.len() {
             self.connection_timeout(index, now);
         }
@@ -540,7 +548,7 @@ impl Links {
         self.links.get(index)?.as_ref()
     }
 
-    fn link_at(&self, id: LinkId) -> Option<&LinkState> {
+    pub(crate) fn link_at(&self, id: LinkId) -> Option<&LinkState> {
         self.link(usize::try_from(id.index).ok()?)
             .filter(|link| link.generation == id.generation)
     }

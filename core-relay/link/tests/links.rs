@@ -18,5 +18,7 @@ mod identity;
 mod load;
 #[path = "links/records.rs"]
 mod records;
+#[path = "links/suspicion.rs"]
+mod suspicion;
 #[path = "links/world.rs"]
 mod world;

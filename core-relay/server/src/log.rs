@@ -69,7 +69,9 @@ impl LinkLog {
                     tracing::warn!(worker, %from, reason, unlogged, "refused a connection");
                 }
             }
-            LinkEvent::Draining { .. } | LinkEvent::DialFailed { .. } => {}
+            LinkEvent::Suspect { .. }
+            | LinkEvent::Draining { .. }
+            | LinkEvent::DialFailed { .. } => {}
         }
     }
 }

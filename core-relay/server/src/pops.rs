@@ -53,7 +53,8 @@ impl Pops {
                     self.by_worker.remove(&at);
                 }
             }
-            LinkEvent::Draining { .. }
+            LinkEvent::Suspect { .. }
+            | LinkEvent::Draining { .. }
             | LinkEvent::DialFailed { .. }
             | LinkEvent::Refused { .. } => {}
         }

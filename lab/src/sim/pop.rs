@@ -35,6 +35,10 @@ pub struct SimPop {
     reassembler: Reassembler,
     /// What happened to its links, and when.
     pub events: Vec<(Duration, LinkEvent)>,
+    /// Names of the core relays, in the order of regions.
+    relays: Vec<String>,
+    /// Which core relay carried the uplink of the first region from when on.
+    pub carriers: Vec<(Duration, Option<usize>)>,
 }
 
 /// What a PoP starts with.
@@ -79,6 +83,8 @@ impl SimPop {
             flows: Flows::new(flows, now),
             reassembler: Reassembler::new(REASSEMBLY_PACKETS_MAX, REASSEMBLY_TTL, hash_seed),
             events: Vec::new(),
+            relays: plan.targets.into_iter().map(|target| target.name).collect(),
+            carriers: Vec::new(),
         }
     }
 
@@ -117,7 +123,8 @@ impl SimPop {
             .poll_timeout()
             .is_some_and(|due| due <= at.instant)
         {
-            self.regions.handle_timeout(at.instant);
+            self.regions.handle_timeout(&self.side.links, at.instant);
+            self.note_carrier(net);
         }
         self.take_events(net);
         self.side.transmit(net);
@@ -204,9 +211,27 @@ impl SimPop {
 
     fn take_events(&mut self, net: &Net) {
         for event in self.side.events() {
-            self.regions.handle_event(&event, net.now());
+            self.regions
+                .handle_event(&event, &self.side.links, net.now());
             self.events.push((net.at, event));
+            self.note_carrier(net);
         }
+    }
+
+    fn note_carrier(&mut self, net: &Net) {
+        let carrier = self.carrier();
+        let last = self.carriers.last().and_then(|(_, last)| *last);
+        if last != carrier {
+            self.carriers.push((net.at, carrier));
+        }
+    }
+
+    /// The core relay that carries the uplink of the first region.
+    #[must_use]
+    pub fn carrier(&self) -> Option<usize> {
+        let link = self.regions.link_to(self.regions.first()?)?;
+        let peer = self.side.links.stats(link)?.peer;
+        self.relays.iter().position(|name| **name == *peer)
     }
 
     /// Links that are up.

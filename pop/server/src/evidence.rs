@@ -223,6 +223,7 @@ mod tests {
             up,
             carries_uplink,
             draining: false,
+            suspect: false,
             rtt_us,
             jitter_us: 0,
             loss_ppm: 0,

@@ -3,13 +3,16 @@
 //! Any relay of a region can take any record, so a change needs no handover. Downlink is taken from every link, whichever
 //! carries uplink.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use core_relay_link::{LinkEvent, LinkId, Links, Target};
 use topology::{Pop, Topology};
 use wire::RegionId;
 
 use crate::preference::{self, Standing};
+
+/// How often a region whose link is suspect looks for another one that answers.
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 /// The regions one worker has links to.
 pub struct Regions {
@@ -21,6 +24,8 @@ struct RegionLinks {
     name: String,
     links: Vec<RelayLink>,
     chosen: Option<LinkId>,
+    /// Carries uplink while the chosen one is suspect.
+    stand_in: Option<LinkId>,
     /// When to choose again.
     timeout: Option<Instant>,
 }
@@ -80,9 +85,10 @@ impl Regions {
                     .map(|id| RelayLink::of(id, old, links, now))
                     .collect(),
                 chosen: old.and_then(|old| old.chosen),
+                stand_in: old.and_then(|old| old.stand_in),
                 timeout: None,
             };
-            links_of.choose(now);
+            links_of.choose(links, now);
             self.regions.push(links_of);
         }
     }
@@ -95,10 +101,17 @@ impl Regions {
         }
     }
 
+    /// The first region there is.
+    #[must_use]
+    pub fn first(&self) -> Option<RegionId> {
+        self.regions.first().map(|known| known.region)
+    }
+
     /// The link for records to a region.
     #[must_use]
     pub fn link_to(&self, region: RegionId) -> Option<LinkId> {
-        self.regions.iter().find(|r| r.region == region)?.chosen
+        let known = self.regions.iter().find(|r| r.region == region)?;
+        known.carries()
     }
 
     /// The region a link leads to.
@@ -120,7 +133,7 @@ impl Regions {
     pub fn role_of(&self, link: LinkId) -> Option<(&str, bool)> {
         let leads = |r: &&RegionLinks| r.links.iter().any(|l| l.id == link);
         let region = self.regions.iter().find(leads)?;
-        Some((&region.name, region.chosen == Some(link)))
+        Some((&region.name, region.carries() == Some(link)))
     }
 
     /// Each region, and whether it can be reached.
@@ -131,26 +144,37 @@ impl Regions {
             .map(move |region| (region.name.as_str(), any_up(region)))
     }
 
-    /// Takes what happened to a link.
-    pub fn handle_event(&mut self, event: &LinkEvent, now: Instant) {
+    /// Takes what happened to a link of `links`.
+    pub fn handle_event(&mut self, event: &LinkEvent, links: &Links, now: Instant) {
         match event {
             LinkEvent::Up { link, .. } => {
-                self.note(*link, now, |standing| standing.change(true, false, now));
+                self.note(*link, (links, now), |standing| {
+                    standing.change(true, false, now)
+                });
             }
             LinkEvent::Down { link, .. } => {
-                self.note(*link, now, |standing| standing.change(false, false, now));
+                self.note(*link, (links, now), |standing| {
+                    standing.change(false, false, now)
+                });
+            }
+            LinkEvent::Suspect { link, suspect } => {
+                self.note(*link, (links, now), |standing| {
+                    standing.set_suspect(*suspect)
+                });
             }
             LinkEvent::Draining { link, draining } => {
-                self.note(*link, now, |standing| standing.set_draining(*draining, now));
+                self.note(*link, (links, now), |standing| {
+                    standing.set_draining(*draining, now)
+                });
             }
             LinkEvent::DialFailed { .. } | LinkEvent::Refused { .. } => {}
         }
     }
 
     /// The clock reached what [`Self::poll_timeout`] said, or later.
-    pub fn handle_timeout(&mut self, now: Instant) {
+    pub fn handle_timeout(&mut self, links: &Links, now: Instant) {
         for region in &mut self.regions {
-            region.choose(now);
+            region.choose(links, now);
         }
     }
 
@@ -163,32 +187,50 @@ impl Regions {
             .min()
     }
 
-    fn note(&mut self, id: LinkId, now: Instant, change: impl Fn(&mut Standing)) {
+    fn note(
+        &mut self,
+        id: LinkId,
+        (links, now): (&Links, Instant),
+        change: impl Fn(&mut Standing),
+    ) {
         for region in &mut self.regions {
             if let Some(link) = region.links.iter_mut().find(|link| link.id == id) {
                 change(&mut link.standing);
-                region.choose(now);
+                region.choose(links, now);
             }
         }
     }
 }
 
 impl RegionLinks {
-    fn choose(&mut self, now: Instant) {
-        let (standings, chosen) = self.standings();
-        let chosen = preference::choose(&standings, chosen, now);
-        self.chosen = chosen.and_then(|index| Some(self.links.get(index)?.id));
-        let next = preference::next_return(&standings, chosen);
-        self.timeout = next.filter(|at| *at > now);
+    /// The link for records.
+    fn carries(&self) -> Option<LinkId> {
+        self.stand_in.or(self.chosen)
     }
 
-    fn standings(&self) -> (Vec<Standing>, Option<usize>) {
-        let chosen = self
-            .links
-            .iter()
-            .position(|link| Some(link.id) == self.chosen);
-        let standings = self.links.iter().map(|link| link.standing);
-        (standings.collect(), chosen)
+    fn choose(&mut self, links: &Links, now: Instant) {
+        let standings: Vec<Standing> = self.links.iter().map(|link| link.standing).collect();
+        let chosen = preference::choose(&standings, self.index_of(self.chosen), now);
+        let answers = |index| {
+            let id = self.id_of(Some(index));
+            id.is_some_and(|id| links.answers(id, now))
+        };
+        let before = self.index_of(self.stand_in);
+        let stand_in = preference::stand_in(&standings, chosen, before, answers);
+        self.chosen = self.id_of(chosen);
+        self.stand_in = self.id_of(stand_in);
+        let next = preference::next_return(&standings, chosen).filter(|at| *at > now);
+        let looks = preference::lacks_stand_in(&standings, chosen, stand_in);
+        let again = looks.then_some(now + LOOK_AGAIN);
+        self.timeout = next.into_iter().chain(again).min();
+    }
+
+    fn index_of(&self, id: Option<LinkId>) -> Option<usize> {
+        self.links.iter().position(|link| Some(link.id) == id)
+    }
+
+    fn id_of(&self, index: Option<usize>) -> Option<LinkId> {
+        Some(self.links.get(index?)?.id)
     }
 }
 

@@ -66,6 +66,8 @@ pub(crate) struct LinkView {
     /// Whether the region's uplink goes here.
     pub(crate) carries_uplink: bool,
     pub(crate) draining: bool,
+    /// It is up, and one end does not hear the other lately.
+    pub(crate) suspect: bool,
     pub(crate) rtt_us: u32,
     pub(crate) jitter_us: u32,
     /// From the relay to us.
@@ -173,6 +175,7 @@ mod tests {
             up,
             carries_uplink: up,
             draining: false,
+            suspect: false,
             rtt_us: 0,
             jitter_us: 0,
             loss_ppm: 0,

@@ -386,7 +386,7 @@ impl Worker {
             self.flows.handle_timeout(at);
         }
         if due(timers.regions) {
-            self.regions.handle_timeout(at.instant);
+            self.regions.handle_timeout(&self.links, at.instant);
         }
         self.take_events(at.instant);
     }
@@ -401,7 +401,7 @@ impl Worker {
 
     fn take_events(&mut self, now: Instant) {
         while let Some(event) = self.links.next_event() {
-            self.regions.handle_event(&event, now);
+            self.regions.handle_event(&event, &self.links, now);
             self.log(&event, now);
         }
     }

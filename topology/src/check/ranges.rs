@@ -4,7 +4,7 @@ use super::Findings;
 use crate::anycast::POP_ADDRESSES_MAX;
 use crate::error::Problem;
 use crate::failover::{FailoverGroup, RedisUrl};
-use crate::model::{Location, Network, Pop, Region, Topology};
+use crate::model::{Link, Location, Network, Pop, Region, Signaling, Topology};
 use crate::steering::StateStore;
 
 pub(super) fn check(topology: &Topology, findings: &mut Findings) {
@@ -39,7 +39,21 @@ fn network(network: &Network, findings: &mut Findings) {
     );
     findings.range("network.drain_max_s", network.drain_max_s, 0, 3_600);
 
-    let link = &network.link;
+    link(&network.link, findings);
+
+    let worker = &network.worker;
+    let at = |key| format!("network.worker.{key}");
+    findings.range(at("busy_poll_us"), worker.busy_poll_us, 0, 1_000);
+    findings.range(at("tick_us"), worker.tick_us, 0, 1_000);
+    findings.range(at("tick_above_pps"), worker.tick_above_pps, 1, 10_000_000);
+
+    signaling(&network.signaling, findings);
+    if let Some(store) = &network.state {
+        state_store("network.state", store, findings);
+    }
+}
+
+fn link(link: &Link, findings: &mut Findings) {
     findings.range("network.link.mtu_bytes", link.mtu_bytes, 1_200, 8_900);
     findings.range("network.link.rate_mbps", link.rate_mbps, 1, 400_000);
     findings.range("network.link.rtt_ms", link.rtt_ms, 1, 1_000);
@@ -52,14 +66,20 @@ fn network(network: &Network, findings: &mut Findings) {
             Problem::UnderThreeHeartbeats { found, min },
         );
     }
+    let Some(found) = link.suspect_after_ms else {
+        return;
+    };
+    let field = "network.link.suspect_after_ms";
+    findings.range(field, found, 40, 60_000);
+    let (min, max) = (link.heartbeat_ms.saturating_mul(2), link.down_after_ms);
+    if found < min {
+        findings.add(field, Problem::UnderTwoHeartbeats { found, min });
+    } else if found > max {
+        findings.add(field, Problem::OverDownAfter { found, max });
+    }
+}
 
-    let worker = &network.worker;
-    let at = |key| format!("network.worker.{key}");
-    findings.range(at("busy_poll_us"), worker.busy_poll_us, 0, 1_000);
-    findings.range(at("tick_us"), worker.tick_us, 0, 1_000);
-    findings.range(at("tick_above_pps"), worker.tick_above_pps, 1, 10_000_000);
-
-    let signaling = &network.signaling;
+fn signaling(signaling: &Signaling, findings: &mut Findings) {
     let at = |key| format!("network.signaling.{key}");
     findings.range(at("sessions_max"), signaling.sessions_max, 1, 1_000_000);
     findings.range(at("pending_max"), signaling.pending_max, 1, 1_000_000);
@@ -72,9 +92,6 @@ fn network(network: &Network, findings: &mut Findings) {
     );
     findings.range(at("offers_per_s"), signaling.offers_per_s, 1, 1_000_000);
     findings.range(at("ingress_max"), signaling.ingress_max, 1, 16);
-    if let Some(store) = &network.state {
-        state_store("network.state", store, findings);
-    }
 }
 
 fn region(at: &str, region: &Region, findings: &mut Findings) {

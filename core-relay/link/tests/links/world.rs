@@ -127,6 +127,9 @@ pub(crate) struct Wire {
 
 pub(crate) struct Node {
     pub(crate) links: Option<Links>,
+    /// Makes no turn: what arrives waits, and so do its timers.
+    pub(crate) stopped: bool,
+    waiting: Vec<(usize, Vec<u8>)>,
     pub(crate) received: Vec<(Duration, LinkId, Bytes)>,
     pub(crate) events: Vec<(Duration, LinkEvent)>,
 }
@@ -164,6 +167,8 @@ impl World {
             nodes: (0..nodes)
                 .map(|_| Node {
                     links: None,
+                    stopped: false,
+                    waiting: Vec::new(),
                     received: Vec::new(),
                     events: Vec::new(),
                 })
@@ -198,24 +203,45 @@ impl World {
         self.nodes[node].links.as_mut().unwrap()
     }
 
+    /// SIGSTOP.
+    pub(crate) fn stop(&mut self, node: usize) {
+        self.nodes[node].stopped = true;
+    }
+
+    /// SIGCONT. Timers may come before the packets that waited, as when the process was stopped after it had looked for packets.
+    pub(crate) fn resume(&mut self, node: usize, timers_first: bool) {
+        let (now, node) = (self.now(), &mut self.nodes[node]);
+        node.stopped = false;
+        let links = node.links.as_mut().unwrap();
+        if timers_first {
+            links.handle_timeout(now);
+        }
+        for (from, packet) in node.waiting.drain(..) {
+            links.handle_packet(address(from), &*packet, now);
+        }
+        links.handle_timeout(now);
+        self.settle();
+    }
+
     pub(crate) fn run(&mut self, duration: Duration) {
         let end = self.at + duration;
         self.settle();
         loop {
             let arrival = self.air.peek().map(|Reverse((at, ..))| *at);
-            let timers = self.nodes.iter().filter_map(|node| {
+            let turning = self.nodes.iter().filter(|node| !node.stopped);
+            let timers = turning.filter_map(|node| {
                 let timeout = node.links.as_ref()?.poll_timeout()?;
                 Some(timeout.saturating_duration_since(self.epoch))
             });
-            let next = timers.chain(arrival).min().unwrap_or(end).max(self.at);
-            if next > end {
+            let next = timers.chain(arrival).min();
+            let Some(next) = next.filter(|next| *next <= end) else {
                 self.at = end;
                 return;
-            }
-            self.at = next;
+            };
+            self.at = next.max(self.at);
             self.deliver();
             let now = self.now();
-            for node in &mut self.nodes {
+            for node in self.nodes.iter_mut().filter(|node| !node.stopped) {
                 if let Some(links) = node.links.as_mut()
                     && links.poll_timeout().is_some_and(|timeout| timeout <= now)
                 {
@@ -249,7 +275,10 @@ impl World {
             let Some(Reverse((_, _, from, to, packet))) = self.air.pop() else {
                 return;
             };
-            if let Some(links) = self.nodes[to].links.as_mut() {
+            let node = &mut self.nodes[to];
+            if node.stopped {
+                node.waiting.push((from, packet));
+            } else if let Some(links) = node.links.as_mut() {
                 links.handle_packet(address(from), &*packet, now);
             }
         }
@@ -259,6 +288,9 @@ impl World {
     pub(crate) fn settle(&mut self) {
         let now = self.now();
         for from in 0..self.nodes.len() {
+            if self.nodes[from].stopped {
+                continue;
+            }
             let mut buffer = Vec::new();
             while let Some(links) = self.nodes[from].links.as_mut()
                 && let Some(transmit) = links.poll_transmit(now, &mut buffer)
@@ -362,6 +394,7 @@ pub(crate) fn downs(world: &World, node: usize) -> Vec<DownReason> {
     let reason = |event: &LinkEvent| match event {
         LinkEvent::Down { reason, .. } => Some(*reason),
         LinkEvent::Up { .. }
+        | LinkEvent::Suspect { .. }
         | LinkEvent::Draining { .. }
         | LinkEvent::DialFailed { .. }
         | LinkEvent::Refused { .. } => None,
@@ -373,10 +406,28 @@ pub(crate) fn downs(world: &World, node: usize) -> Vec<DownReason> {
         .collect()
 }
 
+/// When a node's link became suspect, and when it was so no longer; counted from `from`.
+pub(crate) fn suspicions(world: &World, node: usize, from: Duration) -> Vec<(Duration, bool)> {
+    let events = &world.nodes[node].events;
+    let since = events.iter().filter(|(at, _)| *at >= from);
+    let all = since.filter_map(|(at, event)| match event {
+        LinkEvent::Suspect { suspect, .. } => Some((*at - from, *suspect)),
+        LinkEvent::Up { .. }
+        | LinkEvent::Down { .. }
+        | LinkEvent::Draining { .. }
+        | LinkEvent::DialFailed { .. }
+        | LinkEvent::Refused { .. } => None,
+    });
+    all.collect()
+}
+
 pub(crate) fn failures(world: &World, node: usize) -> Vec<DownReason> {
     let reason = |event: &LinkEvent| match event {
         LinkEvent::DialFailed { reason, .. } | LinkEvent::Refused { reason, .. } => Some(*reason),
-        LinkEvent::Up { .. } | LinkEvent::Down { .. } | LinkEvent::Draining { .. } => None,
+        LinkEvent::Up { .. }
+        | LinkEvent::Down { .. }
+        | LinkEvent::Suspect { .. }
+        | LinkEvent::Draining { .. } => None,
     };
     let events = &world.nodes[node].events;
     events

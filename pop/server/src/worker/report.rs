@@ -74,6 +74,14 @@ impl Worker {
                     tracing::info!(relay, draining, unlogged, "core relay drains");
                 }
             }
+            LinkEvent::Suspect { link, suspect } => {
+                let relay = self.relay_of(*link);
+                tracing::debug!(
+                    relay,
+                    suspect,
+                    "core relay not heard lately, or heard again"
+                );
+            }
             LinkEvent::DialFailed { link, reason } => {
                 if let Some(unlogged) = self.log_limits.dial_failed.admit(now) {
                     let relay = self.relay_of(*link);
@@ -188,6 +196,7 @@ impl Worker {
                 up: link.up_since.is_some(),
                 carries_uplink,
                 draining: link.draining,
+                suspect: link.suspect,
                 rtt_us: link.rtt_us,
                 jitter_us: link.jitter_us,
                 loss_ppm: link.loss_ppm,

@@ -471,7 +471,8 @@ impl Relay {
                     self.ups += 1;
                 }
                 LinkEvent::Down { worker, .. } => self.up.retain(|(w, _)| *w != worker),
-                LinkEvent::Draining { .. }
+                LinkEvent::Suspect { .. }
+                | LinkEvent::Draining { .. }
                 | LinkEvent::DialFailed { .. }
                 | LinkEvent::Refused { .. } => {}
             }
