@@ -22,6 +22,7 @@ pub(crate) const END_TO_END: &[Wanted] = &[
     ("/usr/bin/chromium", "chromium"),
     ("/usr/bin/firefox-esr", "firefox-esr"),
     ("/usr/bin/setpriv", "util-linux"),
+    ("/usr/sbin/mkfs.ext4", "e2fsprogs"),
     ("/usr/sbin/ip", "iproute2"),
     ("/usr/sbin/bird", "bird2"),
     ("/usr/bin/node", "nodejs"),

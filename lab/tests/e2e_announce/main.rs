@@ -9,6 +9,7 @@ mod deaths;
 mod end;
 mod orders;
 mod reload;
+mod stuck;
 mod watchdog;
 
 use std::fs::{self, File};

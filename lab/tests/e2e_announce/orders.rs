@@ -4,7 +4,7 @@
 use super::*;
 
 /// How `firsthop VERB POP ..` ends at the admin address of p1, and what it says of it.
-fn command_at_p1(network: &Network, arguments: &[&str]) -> (Option<i32>, String) {
+pub(super) fn command_at_p1(network: &Network, arguments: &[&str]) -> (Option<i32>, String) {
     let output = Command::new(programs_dir().unwrap().join("firsthop"))
         .args(arguments)
         .arg("--topology")
