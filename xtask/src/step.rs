@@ -1,8 +1,10 @@
-//! One step: a program run to its end, announced and timed.
+//! One step: a program run to its end, announced and timed. What each took is kept for a closing table.
 
 use std::ffi::OsStr;
+use std::fmt::Write as _;
 use std::path::Path;
 use std::process::Command;
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
@@ -70,6 +72,14 @@ impl Step {
             .status()
             .with_context(|| format!("step `{name}` cannot start: {line}"))?;
         let took_s = clock.elapsed().as_secs_f64();
+        TIMES
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(Took {
+                name: name.clone(),
+                seconds: took_s,
+                passed: status.success(),
+            });
         if !status.success() {
             eprintln!("<== {name}: FAILED after {took_s:.1} s");
             bail!("step `{name}` failed ({status}): {line}");
@@ -93,6 +103,36 @@ impl Step {
             .collect::<Vec<_>>()
             .join(" ")
     }
+}
+
+/// What a step took.
+struct Took {
+    name: String,
+    seconds: f64,
+    passed: bool,
+}
+
+/// Of every step of this process, in the order of their ends: a few dozen.
+static TIMES: Mutex<Vec<Took>> = Mutex::new(Vec::new());
+
+/// What each step so far took; empty when there were fewer than two.
+pub(crate) fn times() -> String {
+    table(&TIMES.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
+fn table(times: &[Took]) -> String {
+    if times.len() < 2 {
+        return String::new();
+    }
+    let mut text = String::from("step                                  seconds\n");
+    for took in times {
+        let failed = if took.passed { "" } else { "  FAILED" };
+        // Writing to a string does not fail.
+        let _written = writeln!(text, "{:36} {:8.1}{failed}", took.name, took.seconds);
+    }
+    let all: f64 = times.iter().map(|took| took.seconds).sum();
+    let _written = writeln!(text, "{:36} {all:8.1}", "all");
+    text
 }
 
 fn quoted(text: &OsStr) -> String {
@@ -147,5 +187,23 @@ mod tests {
     fn a_step_prints_as_it_would_be_typed() {
         let step = shell("echo it's").env("KEY", "a b");
         assert_eq!(step.line(), r"KEY='a b' sh -c 'echo it'\''s'");
+    }
+
+    #[test]
+    fn the_closing_table_has_each_step_and_says_which_failed() {
+        let took = |name: &str, seconds, passed| Took {
+            name: name.to_owned(),
+            seconds,
+            passed,
+        };
+        assert_eq!(table(&[took("alone", 1.0, true)]), "");
+        let text = table(&[took("format", 1.25, true), took("clippy", 40.0, false)]);
+        let lines: Vec<_> = text.lines().collect();
+        let words =
+            |line: &str| -> Vec<String> { line.split_whitespace().map(str::to_owned).collect() };
+        assert_eq!(lines.len(), 4);
+        assert_eq!(words(lines[1]), ["format", "1.2"]);
+        assert_eq!(words(lines[2]), ["clippy", "40.0", "FAILED"]);
+        assert_eq!(words(lines[3]), ["all", "41.2"]);
     }
 }

@@ -39,7 +39,6 @@ pub(crate) fn run(workspace: &Workspace, arguments: &Arguments) -> anyhow::Resul
         in_process(workspace)?;
     }
     if !end_to_end_tests.is_empty() {
-        build_programs(workspace)?;
         end_to_end(workspace, &end_to_end_tests)?;
     }
     eprintln!("all tests passed in {:.0} s", clock.elapsed().as_secs_f64());
@@ -79,13 +78,14 @@ fn select<'a>(workspace: &'a Workspace, text: &str) -> anyhow::Result<Vec<&'a st
 fn end_to_end(workspace: &Workspace, tests: &[&str]) -> anyhow::Result<()> {
     packages::install(workspace, packages::END_TO_END)?;
     geo_database::fetch(workspace)?;
+    // In one build: what tests depend on sets features of what programs depend on, and two builds would make the same crates twice.
+    Step::cargo("build programs and end-to-end tests", workspace)
+        .args(["build", "--locked", "--release", "--workspace", "--bins"])
+        .args(tests.iter().flat_map(|name| ["--test", name]))
+        .run()?;
     if workspace.has_program(SETUP) {
         workspace.program(SETUP)?.run()?;
     }
-    Step::cargo("build end-to-end tests", workspace)
-        .args(["test", "--locked", "--release", "--workspace", "--no-run"])
-        .args(tests.iter().flat_map(|name| ["--test", name]))
-        .run()?;
     all_of(tests.iter().map(|test| {
         Step::cargo(test, workspace)
             .args(["test", "--locked", "--release", "--workspace"])
