@@ -16,10 +16,10 @@ use super::{floor, hickory};
 #[derive(Debug, Args)]
 pub struct GeodnsArguments {
     /// How often each server is measured; what is reported is the median
-    #[arg(long, default_value_t = 3)]
+    #[arg(long, default_value_t = 9)]
     rounds: usize,
     /// How long each measurement takes
-    #[arg(long, default_value_t = 1500, value_name = "MS")]
+    #[arg(long, default_value_t = 600, value_name = "MS")]
     measure_ms: u64,
     /// What the clients of the questions are
     #[arg(long, value_enum, default_value_t = Clients::V4)]

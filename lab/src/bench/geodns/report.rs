@@ -1,4 +1,7 @@
-//! Measures every server in turn, round after round, and says what came of it.
+//! Measures the servers of a round in turn, slice after slice, and says what came of it.
+//!
+//! Machines that others use too change their speed by a quarter from one second to the next. A slice is short enough that the servers of
+//! one slice meet the same machine, and a ratio is taken within it.
 
 use std::time::Duration;
 
@@ -11,7 +14,7 @@ use super::questions::{Clients, Questions};
 use super::reload::{self, Reload};
 use super::servers::{Running, Server};
 use super::steer::{self, Steer};
-use crate::bench::median::{median, spread};
+use crate::bench::median::{interval, median, spread};
 use crate::bench::peers::{Buffers, program};
 use crate::bench::processor;
 use crate::bench::table::columns;
@@ -36,15 +39,22 @@ pub struct Options {
     pub reload_rate: Option<u32>,
 }
 
-/// What was found. A ratio is the median of the ratios within each round; there is none without both of its servers.
+/// What was found. A ratio is the median of those of the rounds, and that of a round the median of the ratios within each slice; there is
+/// none without both of its servers. Its interval holds the true one with a certainty of 95 %; there is none of fewer than six rounds.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Report {
     /// Ours over gdnsd: questions a second on one processor.
     pub qps_vs_gdnsd: Option<f64>,
+    /// Interval of it.
+    pub qps_vs_gdnsd_interval: Option<[f64; 2]>,
     /// Ours over Knot.
     pub qps_vs_knot: Option<f64>,
+    /// Interval of it.
+    pub qps_vs_knot_interval: Option<[f64; 2]>,
     /// Ours over hickory-server alone.
     pub qps_vs_hickory: Option<f64>,
+    /// Interval of it.
+    pub qps_vs_hickory_interval: Option<[f64; 2]>,
     /// Ours over gdnsd: processor time of one question; less is better.
     pub cpu_vs_gdnsd: Option<f64>,
     /// Of our answers, with 192 questions on the way.
@@ -94,17 +104,42 @@ pub struct Row {
     rounds: Vec<Round>,
 }
 
-#[derive(Clone, Debug)]
+/// A server from its start to its end.
+#[derive(Clone, Debug, Default)]
 struct Round {
+    /// All slices.
     full: Found,
     alone: Found,
     time: Duration,
+    /// Answers a second, by slice.
+    rates: Vec<f64>,
+    /// Microseconds of processor time of an answer, by slice.
+    costs: Vec<f64>,
 }
 
 impl Round {
     fn cpu_us(&self) -> f64 {
-        self.time.as_secs_f64() * 1e6 / self.full.answered.max(1) as f64
+        cost_us(self.time, &self.full)
     }
+
+    /// `late` came when the slice was over: it is no part of its rate, but what is lost or wrong of it counts.
+    fn add(&mut self, slice: &Found, late: Found, time: Duration) {
+        self.rates.push(slice.rate());
+        self.costs.push(cost_us(time, slice));
+        self.time += time;
+        self.full.elapsed += slice.elapsed;
+        self.full.sent += slice.sent;
+        self.full.add(slice);
+        self.full.add(&Found {
+            answered: 0,
+            latency_us: Vec::new(),
+            ..late
+        });
+    }
+}
+
+fn cost_us(time: Duration, found: &Found) -> f64 {
+    time.as_secs_f64() * 1e6 / found.answered.max(1) as f64
 }
 
 /// Measures.
@@ -137,9 +172,12 @@ fn run_in(dir: &std::path::Path, options: &Options) -> anyhow::Result<Report> {
     }
     let buffers = Buffers::raise();
     for _ in 0..options.rounds {
-        for (server, rounds) in &mut servers {
-            rounds.push(measure(*server, &database, &questions, options.measured)?);
-        }
+        let round = servers.iter_mut().map(|(server, rounds)| {
+            rounds.push(Round::default());
+            (*server, rounds.last_mut())
+        });
+        let round = round.filter_map(|(server, round)| Some((server, round?)));
+        measure(round, &database, &questions, options.measured)?;
     }
     drop(buffers);
     report.rows = servers
@@ -165,32 +203,85 @@ fn run_in(dir: &std::path::Path, options: &Options) -> anyhow::Result<Report> {
     Ok(report)
 }
 
-fn measure(
-    server: Server,
+/// There and back: what drifts over a run, as the machine does, favours nobody.
+fn in_turn<T>(round: usize, servers: &mut [T]) -> impl Iterator<Item = &mut T> {
+    let (mut there, mut back) = match round % 2 {
+        0 => (Some(servers.iter_mut()), None),
+        _ => (None, Some(servers.iter_mut().rev())),
+    };
+    std::iter::from_fn(move || match (&mut there, &mut back) {
+        (Some(there), _) => there.next(),
+        (None, Some(back)) => back.next(),
+        (None, None) => None,
+    })
+}
+
+/// All servers at once, of which one is asked at a time; the others wait and take no time.
+fn measure<'a>(
+    round: impl Iterator<Item = (Server, &'a mut Round)>,
     database: &Database,
     questions: &Questions,
     length: Duration,
-) -> anyhow::Result<Round> {
-    let running =
-        Running::start(server, database).with_context(|| format!("starting {}", server.name()))?;
-    let (to, pid) = (running.address(), running.pid()?);
-    let work = || -> anyhow::Result<Round> {
+) -> anyhow::Result<()> {
+    let start = |(server, round): (Server, _)| {
+        let running = Running::start(server, database)
+            .with_context(|| format!("starting {}", server.name()))?;
+        Ok((server, running, round))
+    };
+    let mut started: Vec<_> = round.map(start).collect::<anyhow::Result<_>>()?;
+    let work = || -> anyhow::Result<()> {
         processor::pin(ENDS)?;
-        let mut load = Load::open(to, LANES, Pace::Window(WINDOW), server.check(), questions)?;
-        load.run(WARM)?;
-        let before = processor::time(pid)?;
-        let full = load.run(length)?;
-        let time = processor::time(pid)? - before;
-        drop(load);
-        let mut load = Load::open(to, 1, Pace::Window(1), server.check(), questions)?;
-        let alone = load.run(ALONE)?;
-        Ok(Round { full, alone, time })
+        let seats = started.iter_mut();
+        let seats = seats.map(|(server, running, round)| {
+            let (to, pid) = (running.address(), running.pid()?);
+            let mut load = Load::open(to, LANES, Pace::Window(WINDOW), server.check(), questions)?;
+            load.run(WARM)?;
+            load.settle()?;
+            Ok(Seat { load, pid, round })
+        });
+        let mut seats: Vec<_> = seats.collect::<anyhow::Result<_>>()?;
+        for slice in 0..slices(length) {
+            for seat in in_turn(slice, &mut seats) {
+                seat.ask()?;
+            }
+        }
+        drop(seats);
+        for (server, running, round) in &mut started {
+            let (to, check) = (running.address(), server.check());
+            round.alone = Load::open(to, 1, Pace::Window(1), check, questions)?.run(ALONE)?;
+        }
+        Ok(())
     };
     // In a thread of its own, so that what is started later is not pinned as it is.
     std::thread::scope(|scope| match scope.spawn(work).join() {
-        Ok(round) => round,
+        Ok(done) => done,
         Err(panic) => std::panic::resume_unwind(panic),
     })
+}
+
+/// A server that is asked now and then.
+struct Seat<'a, 'q> {
+    load: Load<'q>,
+    pid: u32,
+    round: &'a mut Round,
+}
+
+impl Seat<'_, '_> {
+    /// One slice.
+    fn ask(&mut self) -> anyhow::Result<()> {
+        self.load.run(SLICE_WARM)?;
+        let before = processor::time(self.pid)?;
+        let found = self.load.run(SLICE)?;
+        let time = processor::time(self.pid)? - before;
+        let late = self.load.settle()?;
+        self.round.add(&found, late, time);
+        Ok(())
+    }
+}
+
+fn slices(length: Duration) -> usize {
+    let slices = length.as_micros() / SLICE.as_micros();
+    usize::try_from(slices).unwrap_or(usize::MAX).max(1)
 }
 
 impl Row {
@@ -237,21 +328,33 @@ impl Report {
         self.rows.iter().find(|row| row.server == server)
     }
 
-    /// Ours over `other`, round by round.
-    fn ratio(&self, other: Server, value: fn(&Round) -> f64) -> Option<f64> {
+    /// Ours over `other`, slice by slice; of each round the median.
+    fn ratios(&self, other: Server, values: fn(&Round) -> &[f64]) -> Option<Vec<f64>> {
         let (ours, theirs) = (self.row(Server::Ours)?, self.row(other)?);
         let pairs = ours.rounds.iter().zip(&theirs.rounds);
-        Some(median(
-            pairs.map(|(ours, theirs)| value(ours) / value(theirs)),
-        ))
+        let ratio = |(ours, theirs)| {
+            let slices = values(ours).iter().zip(values(theirs));
+            median(slices.map(|(ours, theirs)| ours / theirs))
+        };
+        Some(pairs.map(ratio).collect())
     }
 
     fn compare(&mut self) {
-        let rate = |round: &Round| round.full.rate();
-        self.qps_vs_gdnsd = self.ratio(Server::Gdnsd, rate);
-        self.qps_vs_knot = self.ratio(Server::Knot, rate);
-        self.qps_vs_hickory = self.ratio(Server::Hickory, rate);
-        self.cpu_vs_gdnsd = self.ratio(Server::Gdnsd, Round::cpu_us);
+        let rates = |other| {
+            let ratios = self.ratios(other, |round| &round.rates);
+            let interval = ratios.clone().and_then(interval);
+            (ratios.map(median), interval)
+        };
+        let (gdnsd, knot, hickory) = (
+            rates(Server::Gdnsd),
+            rates(Server::Knot),
+            rates(Server::Hickory),
+        );
+        let cpu = self.ratios(Server::Gdnsd, |round| &round.costs);
+        (self.qps_vs_gdnsd, self.qps_vs_gdnsd_interval) = gdnsd;
+        (self.qps_vs_knot, self.qps_vs_knot_interval) = knot;
+        (self.qps_vs_hickory, self.qps_vs_hickory_interval) = hickory;
+        self.cpu_vs_gdnsd = cpu.map(median);
         self.p99_us = self.row(Server::Ours).map(|row| row.p99_us);
     }
 }
@@ -290,9 +393,6 @@ pub fn text(report: &Report) -> String {
             row.wrong.to_string(),
         ]);
     }
-    let ratio = |name: &str, value: Option<f64>| {
-        value.map_or_else(String::new, |value| format!("{name} {value:.2}\n"))
-    };
     let missing = report.missing.iter().map(|why| format!("missing: {why}\n"));
     let reload = report
         .reload
@@ -304,17 +404,39 @@ pub fn text(report: &Report) -> String {
     } else {
         columns(&rows)
     };
-    [
-        servers,
-        ratio("qps_vs_gdnsd", report.qps_vs_gdnsd),
-        ratio("qps_vs_knot", report.qps_vs_knot),
-        ratio("qps_vs_hickory", report.qps_vs_hickory),
-        ratio("cpu_vs_gdnsd", report.cpu_vs_gdnsd),
-        steer,
-        reload,
-        missing.collect(),
-    ]
-    .concat()
+    [servers, ratios(report), steer, reload, missing.collect()].concat()
+}
+
+/// A line each.
+fn ratios(report: &Report) -> String {
+    type Ratio = (&'static str, Option<f64>, Option<[f64; 2]>);
+    let all: [Ratio; 4] = [
+        (
+            "qps_vs_gdnsd",
+            report.qps_vs_gdnsd,
+            report.qps_vs_gdnsd_interval,
+        ),
+        (
+            "qps_vs_knot",
+            report.qps_vs_knot,
+            report.qps_vs_knot_interval,
+        ),
+        (
+            "qps_vs_hickory",
+            report.qps_vs_hickory,
+            report.qps_vs_hickory_interval,
+        ),
+        ("cpu_vs_gdnsd", report.cpu_vs_gdnsd, None),
+    ];
+    let line = |(name, value, interval): Ratio| {
+        let interval = interval.map_or_else(String::new, |[low, high]| {
+            format!(" (95 %: {low:.2} to {high:.2})")
+        });
+        value.map_or_else(String::new, |value| {
+            format!("{name} {value:.2}{interval}\n")
+        })
+    };
+    all.map(line).concat()
 }
 
 /// Different ones; asked in turn.
@@ -325,20 +447,25 @@ pub(super) const LANES: u8 = 16;
 const WINDOW: usize = 12;
 pub(super) const WARM: Duration = Duration::from_millis(500);
 const ALONE: Duration = Duration::from_millis(300);
+/// How long a server is asked before it is the next one's turn.
+const SLICE: Duration = Duration::from_millis(50);
+/// As long nothing is measured at the beginning of a slice: what the server knows comes back to the processor's caches.
+const SLICE_WARM: Duration = Duration::from_millis(15);
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn row(server: Server, rates: [u64; 3]) -> Row {
-        let round = |answered| Round {
-            full: Found {
+    fn row<const N: usize>(server: Server, rates: [u64; N]) -> Row {
+        let round = |answered| {
+            let mut round = Round::default();
+            let found = Found {
                 answered,
                 elapsed: Duration::from_secs(1),
                 ..Found::default()
-            },
-            alone: Found::default(),
-            time: Duration::from_secs(1),
+            };
+            round.add(&found, Found::default(), Duration::from_secs(1));
+            round
         };
         Row::new(server, rates.map(round).to_vec())
     }
@@ -357,5 +484,56 @@ mod tests {
         assert!((report.cpu_vs_gdnsd.unwrap() - 1.0 / 1.1).abs() < 1e-9);
         assert_eq!(report.qps_vs_knot, None);
         assert!(text(&report).contains("qps_vs_gdnsd 1.10"));
+    }
+    #[test]
+    fn an_interval_is_told_of_enough_rounds() {
+        let mut report = Report {
+            rows: vec![
+                row(Server::Ours, [130, 131, 132, 132, 134, 190]),
+                row(Server::Knot, [100; 6]),
+                row(Server::Gdnsd, [100; 3]),
+            ],
+            ..Report::default()
+        };
+        report.compare();
+        assert_eq!(report.qps_vs_knot, Some(1.32));
+        assert_eq!(report.qps_vs_knot_interval, Some([1.3, 1.9]));
+        assert_eq!(report.qps_vs_gdnsd_interval, None);
+        let text = text(&report);
+        assert!(
+            text.contains("qps_vs_knot 1.32 (95 %: 1.30 to 1.90)\n"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn rounds_go_there_and_back() {
+        let mut servers = [1, 2, 3];
+        let order =
+            |round, servers: &mut [i32]| in_turn(round, servers).map(|at| *at).collect::<Vec<_>>();
+        assert_eq!(order(0, &mut servers), [1, 2, 3]);
+        assert_eq!(order(1, &mut servers), [3, 2, 1]);
+        assert_eq!(order(2, &mut servers), [1, 2, 3]);
+    }
+    #[test]
+    fn a_round_is_the_sum_of_its_slices_and_what_comes_late_has_no_part_in_rates() {
+        let found = |answered, ms| Found {
+            answered,
+            sent: answered + 1,
+            lost: 1,
+            elapsed: Duration::from_millis(ms),
+            ..Found::default()
+        };
+        let mut round = Round::default();
+        round.add(&found(100, 50), found(7, 900), Duration::from_micros(500));
+        round.add(&found(300, 50), found(7, 900), Duration::from_micros(900));
+        assert_eq!(round.rates, [2000.0, 6000.0]);
+        assert_eq!(round.costs, [5.0, 3.0]);
+        assert_eq!((round.full.answered, round.full.lost), (400, 4));
+        assert_eq!((round.full.rate(), round.cpu_us()), (4000.0, 3.5));
+        assert_eq!(
+            (slices(Duration::from_millis(620)), slices(Duration::ZERO)),
+            (12, 1)
+        );
     }
 }
