@@ -16,7 +16,7 @@ use std::fs::{self, File};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
 use lab::bench::far_end::FarEnd;
@@ -467,9 +467,12 @@ struct Far {
     child: Child,
 }
 
+/// Worlds of several PoPs so far: tests run side by side, and names of namespaces are the machine's.
+static WORLDS: AtomicU8 = AtomicU8::new(0);
+
 impl Far {
-    fn start(network: &Network, number: u8) -> Self {
-        let namespace = Self::name(number);
+    fn start(network: &Network, world: u8, number: u8) -> Self {
+        let namespace = Self::name(world, number);
         let child = Self::spawn(network, number, &namespace);
         Self {
             number,
@@ -512,13 +515,13 @@ impl Far {
             .unwrap()
     }
 
-    fn name(number: u8) -> String {
-        format!("announce{}-{number}", std::process::id())
+    fn name(world: u8, number: u8) -> String {
+        format!("announce{}-{world}-{number}", std::process::id())
     }
 
     /// Makes the namespace: 10.90.NUMBER.1 here, .2 there.
-    fn join(number: u8) {
-        let name = Self::name(number);
+    fn join(world: u8, number: u8) {
+        let name = Self::name(world, number);
         let (near, far) = (format!("near{number}"), format!("far{number}"));
         ip(&["netns", "add", &name]);
         ip(&["link", "add", &near, "type", "veth", "peer", "name", &far]);
@@ -610,8 +613,10 @@ fn three_pops(redis: &Redis) -> (Network, Vec<Far>) {
     for relay in ["r1", "r2"] {
         network.start_node(relay).unwrap();
     }
-    (1..=3).for_each(Far::join);
-    let pops = (1..=3).map(|number| Far::start(&network, number)).collect();
+    let world = WORLDS.fetch_add(1, Ordering::Relaxed);
+    (1..=3).for_each(|number| Far::join(world, number));
+    let start = |number| Far::start(&network, world, number);
+    let pops = (1..=3).map(start).collect();
     (network, pops)
 }
 

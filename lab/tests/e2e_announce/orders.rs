@@ -154,10 +154,11 @@ fn an_order_that_finds_no_room_is_refused_and_has_no_effect_after_a_restart() {
             .unwrap();
         let error = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(2), "{error}");
-        let last = error.lines().last().unwrap();
-        assert!(last.starts_with("pop: --state-dir /"), "{error}");
+        // Its log is written beside it.
+        let told = error.lines().find(|line| !line.starts_with('{')).unwrap();
+        assert!(told.starts_with("pop: --state-dir /"), "{error}");
         assert!(
-            last.contains("nothing can be kept there: No space left"),
+            told.contains("nothing can be kept there: No space left"),
             "{error}"
         );
         let pop = Keeping::start_with(
