@@ -13,6 +13,7 @@ pub mod dns;
 pub mod fake_transceiver;
 pub mod freeze;
 pub mod http;
+pub mod interrupt;
 pub mod load;
 pub mod meter;
 pub mod metrics;

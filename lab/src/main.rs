@@ -141,7 +141,16 @@ struct Cost {
 
 fn main() -> ExitCode {
     let well = |outcome: Outcome| outcome.report.sessions_lost == 0;
-    let done = match Arguments::parse_from(spelled_out(std::env::args_os())).command {
+    let command = Arguments::parse_from(spelled_out(std::env::args_os())).command;
+    if matches!(
+        command,
+        Command::Run(_) | Command::Bench(Bench::Wan(_) | Bench::Failover(_))
+    ) && let Err(error) = lab::interrupt::heed()
+    {
+        let _ = writeln!(std::io::stderr(), "lab: {error:#}");
+        return ExitCode::from(2);
+    }
+    let done = match command {
         Command::Load(arguments) => load(&arguments).map(well),
         Command::Wan(wan) => wan.run().map(|()| true),
         Command::World(world) => world.run().map(|()| true),
@@ -157,6 +166,7 @@ fn main() -> ExitCode {
         Command::Bench(Bench::Failover(arguments)) => arguments.print().map(|()| true),
         Command::Bench(Bench::Hop(arguments)) => command::hop(&arguments).map(|()| true),
     };
+    lab::interrupt::finish();
     match done {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,

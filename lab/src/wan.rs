@@ -19,6 +19,7 @@
 //!
 //! Not here: who speaks in the namespaces, routes beyond what a device's addresses say, and whole worlds ([`crate::world`]).
 
+mod awake;
 pub mod command;
 mod control;
 mod emulator;
@@ -33,6 +34,7 @@ pub use control::{Order, ask};
 pub use emulator::{Counts, Emulator};
 pub use lateness::Lateness;
 pub use namespaces::{Namespace, remove};
+pub(crate) use plan::awake_ms;
 pub use plan::{Cloud, Direction, End, Link, Member, Plan, PlanError};
 pub(crate) use shell::hear;
 pub use shell::{Emulation, Running};

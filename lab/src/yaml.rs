@@ -56,6 +56,19 @@ pub fn read<T: DeserializeOwned>(path: &Path) -> anyhow::Result<T> {
 }
 
 impl Wrong {
+    /// What is wrong with the value of `key`, which `text` says somewhere.
+    #[must_use]
+    pub fn of_key(text: &str, key: &str, what: &str) -> Self {
+        let says = |line: &str| {
+            let code = line.split('#').next().unwrap_or_default();
+            code.contains(&format!("{key}:"))
+        };
+        Self {
+            line: text.lines().position(says).map(|before| before + 1),
+            what: what.to_owned(),
+        }
+    }
+
     /// With the name of its file: `FILE:LINE: what`.
     #[must_use]
     pub fn at(&self, file: &str) -> String {
@@ -94,6 +107,15 @@ mod tests {
     struct Plain {
         #[serde(rename = "number")]
         _number: u32,
+    }
+
+    #[test]
+    fn a_wrong_value_is_found_by_its_key() {
+        let text = "# bfd_ms: of BFD\nnetwork:\n  bfd_ms: 1\n";
+        let wrong = Wrong::of_key(text, "bfd_ms", "too short");
+        assert_eq!(wrong.at("a.yaml"), "a.yaml:3: too short");
+        let nowhere = Wrong::of_key(text, "hold_s", "too short");
+        assert_eq!(nowhere.at("a.yaml"), "a.yaml: too short");
     }
 
     #[test]

@@ -287,6 +287,28 @@ fn a_world_that_is_killed_leaves_nothing() {
 }
 
 #[test]
+fn a_run_that_is_told_to_end_takes_its_world_down() {
+    let out = std::env::temp_dir().join(format!("lab-ended-{}", std::process::id()));
+    let mut child = Command::new(env!("CARGO_BIN_EXE_lab"))
+        .args(["run", "kill-pop-redis", "--out", out.to_str().unwrap()])
+        .stdin(Stdio::null())
+        .spawn()
+        .unwrap();
+    let own = format!("small-{}-0", child.id());
+    let dir = lab::net::programs_dir().unwrap().join("worlds").join(own);
+    let name = dir.display().to_string();
+    let begun = || processes_with(&name).len() > 10;
+    wait::until_true("a world", SOON, begun).unwrap();
+    let pid = nix::unistd::Pid::from_raw(child.id().try_into().unwrap());
+    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGINT).unwrap();
+    let ended = wait::until("its end", SOON, || child.try_wait().unwrap());
+    assert_eq!(ended.unwrap().code(), Some(130));
+    wait::until_true("everybody's end", SOON, || processes_with(&name).is_empty()).unwrap();
+    assert!(!dir.exists());
+    fs::remove_dir_all(&out).unwrap();
+}
+
+#[test]
 fn what_no_world_can_be_is_refused_before_anything_starts() {
     for (words, why) in [
         (&["up", "small", "--name", ""][..], "1 to 32"),

@@ -2,10 +2,12 @@
 //! changed topology is one. What depends on the moment, such as starting what runs, is not here.
 
 use anyhow::{Context as _, ensure};
+use topology::Topology;
 
-use super::file::{Act, Scenario};
+use super::file::{Act, Change, Scenario};
 use crate::wan::Emulator;
 use crate::world::{Fault, Kind, Plan, WorldFile};
+use crate::yaml::Wrong;
 
 /// In a fault: the core relay that carries most calls at that moment.
 pub(super) const RELAY: &str = "RELAY";
@@ -55,6 +57,33 @@ pub(super) fn check(scenario: &Scenario) -> anyhow::Result<()> {
     later
         .into_iter()
         .try_for_each(|node| world.transceiver(node).context("must.later_calls_at"))
+}
+
+/// Whether the world of the scenario announces anything, if that is what it changes: nothing would come of it otherwise.
+///
+/// # Errors
+/// It does not ([`Wrong`]), or there is no such world.
+pub(super) fn announced(scenario: &Scenario, text: &str) -> anyhow::Result<()> {
+    let file = WorldFile::find(&scenario.world).context("world")?;
+    let Some(key) = for_nobody(&scenario.network, &file.topology) else {
+        return Ok(());
+    };
+    let world = &scenario.world;
+    let what =
+        format!("network.{key}: world `{world}` has no network.anycast, so nobody speaks BGP");
+    Err(Wrong::of_key(text, key, &what).into())
+}
+
+/// What a change says of BGP in a network that has none.
+fn for_nobody(change: &Change, topology: &Topology) -> Option<&'static str> {
+    let said = [
+        ("bfd_ms", change.bfd_ms.is_some()),
+        ("hold_s", change.hold_s.is_some()),
+    ];
+    let found = said.into_iter().find(|(_key, said)| *said);
+    found
+        .filter(|_found| topology.network.anycast.is_none())
+        .map(|(key, _said)| key)
 }
 
 /// Whether the topology, as changed, is one that a program would take.
@@ -185,6 +214,23 @@ must: { path: [lon, fra], later_calls_at: eu-t2 }
     fn complaint(text: &str) -> Option<String> {
         let scenario = Scenario::parse(text).unwrap();
         check(&scenario).err().map(|error| format!("{error:#}"))
+    }
+
+    #[test]
+    fn bgp_of_a_world_without_it_is_refused() {
+        let mut topology = WorldFile::find("small").unwrap().topology;
+        let change = |bfd_ms, hold_s| Change {
+            bfd_ms,
+            hold_s,
+            ..Change::default()
+        };
+        assert_eq!(for_nobody(&change(Some(0), None), &topology), None);
+        topology.network.anycast = None;
+        assert_eq!(for_nobody(&change(None, None), &topology), None);
+        let found = for_nobody(&change(Some(0), None), &topology);
+        assert_eq!(found, Some("bfd_ms"));
+        let found = for_nobody(&change(None, Some(9)), &topology);
+        assert_eq!(found, Some("hold_s"));
     }
 
     #[test]

@@ -246,6 +246,10 @@ impl Scenario {
             Ok(wrong) => anyhow!(wrong.at(&file)),
             Err(error) => error.context(file.clone()),
         })?;
+        check::announced(&scenario, &text).map_err(|error| match error.downcast::<Wrong>() {
+            Ok(wrong) => anyhow!(wrong.at(&file)),
+            Err(error) => error.context(file.clone()),
+        })?;
         check::check(&scenario).context(file)?;
         let stem = path.file_stem().unwrap_or_default();
         scenario.name = stem.to_string_lossy().into_owned();

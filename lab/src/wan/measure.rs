@@ -2,12 +2,24 @@
 //!
 //! All namespaces of a machine have one clock, so the delay of each packet is measured exactly. What the machine itself adds is
 //! measured beside it: the same packets at the same pace over the loopback of one namespace.
+//!
+//! ```text
+//! sender reads the clock ─► its TUN ─► emulator ─► the other TUN ─► socket ─► receiver reads the clock
+//!                                                           to the host │      │ to the application
+//!                                     the kernel's stamp (SO_TIMESTAMPNS)      and how long it took to wake
+//! ```
 
-use std::io;
+use std::io::IoSliceMut;
 use std::net::{SocketAddr, UdpSocket};
+use std::os::fd::AsRawFd as _;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
+use nix::cmsg_space;
+use nix::errno::Errno;
+use nix::sys::socket::sockopt::ReceiveTimestampns;
+use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg, setsockopt};
+use nix::sys::time::TimeSpec;
 use runtime::clock;
 use runtime::thread::run_first;
 use runtime::udp::{BindOptions, RecvBatch, SendBatch};
@@ -16,6 +28,7 @@ use serde::Serialize;
 use super::namespaces::{Namespace, remove};
 use super::plan::Plan;
 use super::shell::{Emulation, Running};
+use crate::interrupt::{OnInterrupt, on_interrupt};
 use crate::process::cpu_s;
 
 /// A packet that is not there so long after the last one is lost.
@@ -30,24 +43,47 @@ pub const ERROR_MAX: Duration = Duration::from_micros(300);
 pub struct Delays {
     /// Packets sent.
     pub sent: u32,
-    /// One for each that arrived, the shortest first.
+    /// One for each that arrived, until whoever receives it had it; the shortest first.
     pub delays: Vec<Duration>,
+    /// The same until the kernel of the receiving node had it.
+    pub to_host: Vec<Duration>,
 }
 
 impl Delays {
     /// The delay that so many of a thousand did not exceed.
     #[must_use]
     pub fn quantile(&self, per_mille: usize) -> Duration {
-        let index = (self.delays.len() * per_mille / 1000).min(self.delays.len().saturating_sub(1));
-        self.delays.get(index).copied().unwrap_or_default()
+        quantile(&self.delays, per_mille)
     }
 
     /// Share of all packets sent that arrived within [`ERROR_MAX`] of `set`.
     #[must_use]
     pub fn share_true_to(&self, set: Duration) -> f64 {
-        let near = |delay: &&Duration| delay.abs_diff(set) <= ERROR_MAX;
-        self.delays.iter().filter(near).count() as f64 / f64::from(self.sent.max(1))
+        self.share(&self.delays, set)
     }
+
+    /// The same of what arrived at the host.
+    #[must_use]
+    pub fn share_true_to_host(&self, set: Duration) -> f64 {
+        self.share(&self.to_host, set)
+    }
+
+    fn share(&self, delays: &[Duration], set: Duration) -> f64 {
+        let near = |delay: &&Duration| delay.abs_diff(set) <= ERROR_MAX;
+        delays.iter().filter(near).count() as f64 / f64::from(self.sent.max(1))
+    }
+}
+
+/// `delays` are sorted.
+fn quantile(delays: &[Duration], per_mille: usize) -> Duration {
+    let index = (delays.len() * per_mille / 1000).min(delays.len().saturating_sub(1));
+    delays.get(index).copied().unwrap_or_default()
+}
+
+/// When a packet arrived.
+struct Arrival {
+    to_host: Duration,
+    to_application: Duration,
 }
 
 /// Sends `packets` from one socket to the other at an even pace, and measures each.
@@ -61,8 +97,9 @@ pub fn delays(
 ) -> anyhow::Result<Delays> {
     let address = to.local_addr().context("address of the receiver")?;
     to.set_read_timeout(Some(QUIET_MAX)).context("receiver")?;
+    setsockopt(to, ReceiveTimestampns, &true).context("stamps of the kernel")?;
     let epoch = clock::now();
-    let mut delays = std::thread::scope(|scope| {
+    let arrivals = std::thread::scope(|scope| {
         let receiver = scope.spawn(move || {
             measure_truly();
             receive(to, epoch, packets)
@@ -74,10 +111,15 @@ pub fn delays(
         joined(sender)?;
         joined(receiver)
     })?;
-    delays.sort_unstable();
+    let sorted = |of: fn(&Arrival) -> Duration| {
+        let mut delays: Vec<Duration> = arrivals.iter().map(of).collect();
+        delays.sort_unstable();
+        delays
+    };
     Ok(Delays {
         sent: packets,
-        delays,
+        delays: sorted(|arrival| arrival.to_application),
+        to_host: sorted(|arrival| arrival.to_host),
     })
 }
 
@@ -113,23 +155,46 @@ fn send(
     Ok(())
 }
 
-fn receive(to: &UdpSocket, epoch: Instant, packets: u32) -> anyhow::Result<Vec<Duration>> {
-    let mut delays = Vec::new();
+fn receive(to: &UdpSocket, epoch: Instant, packets: u32) -> anyhow::Result<Vec<Arrival>> {
+    let mut arrivals = Vec::new();
     let mut packet = [0; PACKET_LEN];
-    while delays.len() < usize::try_from(packets).unwrap_or(usize::MAX) {
-        match to.recv(&mut packet) {
-            Ok(_) => {
-                let now = clock::now() - epoch;
-                let sent = packet
-                    .first_chunk::<8>()
-                    .map_or(0, |head| u64::from_be_bytes(*head));
-                delays.push(now.saturating_sub(Duration::from_nanos(sent)));
-            }
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+    let mut control = cmsg_space!(TimeSpec);
+    while arrivals.len() < usize::try_from(packets).unwrap_or(usize::MAX) {
+        let stamp = match stamped(to, &mut packet, &mut control) {
+            Ok(stamp) => stamp,
+            Err(Errno::EAGAIN) => break,
             Err(error) => return Err(error).context("receiving"),
-        }
+        };
+        // The kernel's clock is another one. How long ago it was is the same by both.
+        let waited = stamp.map_or(Duration::ZERO, |stamp| clock::unix().saturating_sub(stamp));
+        let sent = packet
+            .first_chunk::<8>()
+            .map_or(0, |head| u64::from_be_bytes(*head));
+        let took = (clock::now() - epoch).saturating_sub(Duration::from_nanos(sent));
+        arrivals.push(Arrival {
+            to_host: took.saturating_sub(waited),
+            to_application: took,
+        });
     }
-    Ok(delays)
+    Ok(arrivals)
+}
+
+/// The next packet, and when the kernel had it, by the clock on the wall.
+fn stamped(
+    socket: &UdpSocket,
+    packet: &mut [u8],
+    control: &mut [u8],
+) -> Result<Option<Duration>, Errno> {
+    let mut parts = [IoSliceMut::new(packet)];
+    let flags = MsgFlags::empty();
+    let message = recvmsg::<()>(socket.as_raw_fd(), &mut parts, Some(control), flags)?;
+    let stamp = message.cmsgs()?.find_map(|message| {
+        let ControlMessageOwned::ScmTimestampns(stamp) = message else {
+            return None;
+        };
+        Some(Duration::from(stamp))
+    });
+    Ok(stamp)
 }
 
 fn nanos(time: Duration) -> u64 {
@@ -152,14 +217,18 @@ pub struct Report {
 pub struct Truth {
     /// Packets a second.
     pub per_s: u32,
-    /// Share within 0.3 ms of the delay that was set.
+    /// Share within 0.3 ms of the delay that was set, until whoever receives it has it.
     pub share_true: f64,
+    /// The same without the wake-up of whoever receives: until the kernel of the receiving node has it.
+    pub share_true_host: f64,
     /// The same over the loopback of a namespace, against no delay at all.
     pub share_true_loopback: f64,
     /// How much later than set, the median.
     pub error_us_p50: f64,
     /// How much later than set, 99 % of them.
     pub error_us_p99: f64,
+    /// The same 99 % until the host had them.
+    pub error_us_p99_host: f64,
     /// What the emulator says of itself: 99 % left no later than this after they were due.
     pub late_us_p99: u64,
 }
@@ -169,6 +238,7 @@ pub struct Pair {
     plan: Plan,
     /// Carries the packets.
     pub running: Running,
+    _on_interrupt: OnInterrupt,
 }
 
 /// What is set between the two nodes of a [`Pair`], each way.
@@ -194,8 +264,16 @@ links:
             PAIR_DELAY.as_millis()
         );
         let plan = Plan::parse(&plan)?;
+        let gone = plan.clone();
+        let on_interrupt = on_interrupt(move || {
+            let _left = remove(&gone);
+        });
         let running = Emulation::open(&plan)?.start()?;
-        Ok(Self { plan, running })
+        Ok(Self {
+            plan,
+            running,
+            _on_interrupt: on_interrupt,
+        })
     }
 
     /// A socket of node `a` or `b`, at this address of its.
@@ -230,16 +308,18 @@ links:
         self.running.order("lateness reset")?;
         let found = delays((&from, &to), per_s, packets)?;
         let late = self.running.order("lateness")?;
-        let error = |per_mille| {
-            let late = found.quantile(per_mille).saturating_sub(PAIR_DELAY);
+        let error = |delays: &[Duration], per_mille| {
+            let late = quantile(delays, per_mille).saturating_sub(PAIR_DELAY);
             late.as_secs_f64() * 1e6
         };
         Ok(Truth {
             per_s,
             share_true: found.share_true_to(PAIR_DELAY),
+            share_true_host: found.share_true_to_host(PAIR_DELAY),
             share_true_loopback: loopback.share_true_to(Duration::ZERO),
-            error_us_p50: error(500),
-            error_us_p99: error(990),
+            error_us_p50: error(&found.delays, 500),
+            error_us_p99: error(&found.delays, 990),
+            error_us_p99_host: error(&found.to_host, 990),
             late_us_p99: late
                 .get("p99_us")
                 .and_then(serde_json::Value::as_u64)
@@ -333,16 +413,18 @@ impl Report {
     #[must_use]
     pub fn lines(&self) -> String {
         let mut lines = String::from(
-            "packets/s   within 0.3 ms   loopback   error p50   p99      emulator late p99\n",
+            "packets/s   within 0.3 ms   to the host   loopback   error p50   p99      host p99   emulator late p99\n",
         );
         for truth in &self.paces {
             lines += &format!(
-                "{:>9}   {:>11.2} %   {:>6.2} %   {:>6.0} µs   {:>5.0} µs   {:>5} µs\n",
+                "{:>9}   {:>11.2} %   {:>9.2} %   {:>6.2} %   {:>6.0} µs   {:>5.0} µs   {:>5.0} µs   {:>5} µs\n",
                 truth.per_s,
                 truth.share_true * 100.0,
+                truth.share_true_host * 100.0,
                 truth.share_true_loopback * 100.0,
                 truth.error_us_p50,
                 truth.error_us_p99,
+                truth.error_us_p99_host,
                 truth.late_us_p99
             );
         }

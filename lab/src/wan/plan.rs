@@ -53,6 +53,9 @@ pub struct Plan {
     /// others in a flood.
     #[serde(default)]
     pub real_time: bool,
+    /// With `real_time`: how long after the last packet idle processors stay awake, because they take long to come back; 0: never.
+    #[serde(default = "awake_ms")]
+    pub awake_ms: u32,
     /// Round-trip times between cities, each pair once.
     #[serde(default)]
     pub rtt_ms: BTreeMap<String, BTreeMap<String, f64>>,
@@ -69,6 +72,11 @@ pub struct Plan {
 
 const fn mtu_bytes() -> u16 {
     1500
+}
+
+/// Longer than the gaps between the packets of a call.
+pub(crate) const fn awake_ms() -> u32 {
+    50
 }
 
 /// A pair of nodes.

@@ -24,6 +24,7 @@ use runtime::thread::{run_first, spawn_worker};
 use runtime::tun::Tun;
 use serde_json::Value;
 
+use super::awake::{Processors, Vigil};
 use super::control::ORDER_BYTES_MAX;
 use super::emulator::Emulator;
 use super::namespaces::{self, Namespace};
@@ -52,6 +53,7 @@ pub struct Emulation {
     emulator: Emulator,
     devices: Vec<Tun>,
     real_time: bool,
+    awake: Duration,
 }
 
 /// An order, and where its answer goes.
@@ -81,6 +83,7 @@ impl Emulation {
             devices: devices?,
             emulator,
             real_time: plan.real_time,
+            awake: Duration::from_millis(u64::from(plan.awake_ms)),
         })
     }
 
@@ -91,7 +94,10 @@ impl Emulation {
     pub fn start(self) -> anyhow::Result<Running> {
         let (orders, said) = mpsc::sync_channel(ORDERS_MAX);
         let (waker, stop) = (Waker::new()?, Arc::new(AtomicBool::new(false)));
+        let keeps = self.real_time && !self.awake.is_zero();
         let carrier = Carrier {
+            vigil: Vigil::new(self.awake),
+            processors: keeps.then(processors).flatten(),
             ready: watch(&self.devices)?,
             emulator: self.emulator,
             devices: self.devices,
@@ -202,6 +208,15 @@ fn open_devices(plan: &Plan, emulator: &Emulator) -> anyhow::Result<Vec<Tun>> {
     Ok(devices)
 }
 
+/// The machine's processors, if they can be told anything.
+fn processors() -> Option<Processors> {
+    let opened = Processors::open();
+    if let Err(error) = &opened {
+        tracing::info!(%error, "packets may be late where a processor idles");
+    }
+    opened.ok()
+}
+
 fn watch(devices: &[Tun]) -> anyhow::Result<Epoll> {
     let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).context("epoll")?;
     for (index, device) in (0..).zip(devices) {
@@ -263,6 +278,9 @@ struct Carrier {
     waker: Waker,
     stop: Arc<AtomicBool>,
     epoch: Instant,
+    vigil: Vigil,
+    /// Absent where they are left alone.
+    processors: Option<Processors>,
     /// The last wait was to end before the next packet is due.
     woke_early: bool,
 }
@@ -316,6 +334,17 @@ impl Carrier {
         more
     }
 
+    /// Lets processors sleep, or keeps them from it.
+    fn watch_over(&mut self, now: Duration) -> Option<Duration> {
+        let processors = self.processors.as_ref()?;
+        let packets = self.emulator.poll_timeout().is_some();
+        if let Some(awake) = self.vigil.look(packets, now) {
+            // Delays are less true then, and the figures say so.
+            let _as_they_were = processors.keep_awake(awake);
+        }
+        self.vigil.poll_timeout()
+    }
+
     fn take_device(&mut self, port: usize) -> bool {
         let Some(device) = self.devices.get(port) else {
             return false;
@@ -333,8 +362,10 @@ impl Carrier {
 
     /// An idle processor takes long to come back. So a long sleep ends early, and the rest is spent awake.
     fn wait(&mut self, poller: &mut Poller) {
-        let due = self.emulator.poll_timeout();
-        let rest = due.map_or(IDLE_MAX, |due| due.saturating_sub(self.now()).min(IDLE_MAX));
+        let now = self.now();
+        let looks = self.watch_over(now);
+        let due = self.emulator.poll_timeout().or(looks);
+        let rest = due.map_or(IDLE_MAX, |due| due.saturating_sub(now).min(IDLE_MAX));
         if self.woke_early && rest <= EARLY {
             return;
         }

@@ -4,25 +4,37 @@
 //! worlds/small.lock    held by the process that brings the world up, as long as it lives (flock, so that a killed one holds nothing)
 //! worlds/small/.world  says that all of the directory was made for a world, and may go with it
 //! worlds/small/orders  the socket; that of a world that was killed stays, and nobody listens
+//!
+//! worlds/small-PID-N/          of the N-th world of a process, for a while only; what a dead process left, the next one removes
+//! worlds/small-PID-N/.failed   its test failed: it stays for whoever looks into it
 //! ```
 
 use std::fs::{self, File, TryLockError};
 use std::io::ErrorKind;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
+
+use crate::interrupt::{OnInterrupt, on_interrupt};
+use crate::wait;
 
 /// Name of a world's socket in its directory.
 pub(super) const SOCKET: &str = "orders";
 /// In every directory that was made for a world.
 const MARK: &str = ".world";
+/// In the directory of a world whose test failed.
+const FAILED: &str = ".failed";
+/// How long the directory of a world is removed over and over while those who write there end.
+const REMOVE_MAX: Duration = Duration::from_secs(3);
 
 /// A directory that was made for one world. Dropped, it is gone if it was to be for a while only.
 #[derive(Debug)]
 pub(super) struct Home {
     dir: PathBuf,
-    temporary: bool,
+    /// Of one that is for a while only.
+    temporary: Option<OnInterrupt>,
 }
 
 impl Home {
@@ -33,6 +45,8 @@ impl Home {
     pub(super) fn make(dir: PathBuf, temporary: bool) -> anyhow::Result<Self> {
         let name = || dir.display().to_string();
         clear(&dir).with_context(name)?;
+        let gone = dir.clone();
+        let temporary = temporary.then(|| on_interrupt(move || remove_while_it_is_used(&gone)));
         fs::create_dir_all(&dir).with_context(name)?;
         let mark = "Everything beside this file was made for a world of the lab, and is removed with it.\n";
         fs::write(dir.join(MARK), mark).with_context(name)?;
@@ -46,11 +60,49 @@ impl Home {
 
 impl Drop for Home {
     fn drop(&mut self) {
+        if self.temporary.is_none() {
+            return;
+        }
         // Whoever looks into a panic wants the logs.
-        if self.temporary && !std::thread::panicking() {
-            let _left = fs::remove_dir_all(&self.dir);
+        let _left = if std::thread::panicking() {
+            fs::write(self.dir.join(FAILED), "")
+        } else {
+            fs::remove_dir_all(&self.dir)
+        };
+    }
+}
+
+/// Everybody who writes there was killed, and may not be gone yet.
+fn remove_while_it_is_used(dir: &Path) {
+    let _left = wait::until_true("an empty directory", REMOVE_MAX, || {
+        let _not_yet = fs::remove_dir_all(dir);
+        !dir.exists()
+    });
+}
+
+/// Removes what processes that are dead left among the directories that are there for a while only.
+pub(super) fn remove_left(worlds: &Path) {
+    let lives = |pid: u32| Path::new("/proc").join(pid.to_string()).exists();
+    let entries = fs::read_dir(worlds).into_iter().flatten().flatten();
+    for dir in entries.map(|entry| entry.path()) {
+        let made = dir.join(MARK).is_file() && !dir.join(FAILED).exists();
+        if made && maker(&dir).is_some_and(|pid| !lives(pid)) {
+            let _left = fs::remove_dir_all(&dir);
         }
     }
+}
+
+/// The name of a directory that is there for a while only.
+pub(super) fn temporary_name(world: &str, number: u32) -> String {
+    format!("{world}-{}-{number}", std::process::id())
+}
+
+/// The process that gave a directory its [`temporary_name`].
+fn maker(dir: &Path) -> Option<u32> {
+    let mut parts = dir.file_name()?.to_str()?.rsplitn(3, '-');
+    let _number: u32 = parts.next()?.parse().ok()?;
+    let pid = parts.next()?.parse().ok()?;
+    parts.next().map(|_world| pid)
 }
 
 /// Removes the directory of an earlier world, if there is one.
@@ -169,6 +221,29 @@ mod tests {
         fs::write(home.dir().join("log"), "of a run").unwrap();
         drop(home);
         assert!(!dir.join("run").exists(), "for a while only");
+        fs::remove_dir_all(&dir).unwrap();
+    }
+
+    #[test]
+    fn what_a_dead_process_left_is_removed_and_nothing_else() {
+        let dir = worlds("left");
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        let dead = child.id();
+        child.wait().unwrap();
+        let own = temporary_name("small", 0);
+        let of_dead = format!("a-world-{dead}-3");
+        let failed = format!("failed-{dead}-0");
+        for name in [&own, &of_dead, &failed, "small", "4-5"] {
+            drop(Home::make(dir.join(name), false).unwrap());
+        }
+        fs::write(dir.join(&failed).join(FAILED), "").unwrap();
+        let unmarked = format!("unmarked-{dead}-0");
+        fs::create_dir(dir.join(&unmarked)).unwrap();
+        remove_left(&dir);
+        for name in [&own, &failed, &unmarked, "small", "4-5"] {
+            assert!(dir.join(name).exists(), "{name}");
+        }
+        assert!(!dir.join(of_dead).exists());
         fs::remove_dir_all(&dir).unwrap();
     }
 

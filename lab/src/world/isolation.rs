@@ -21,11 +21,15 @@ use nix::sched::{CloneFlags, setns, unshare};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
+use crate::interrupt::{OnInterrupt, on_interrupt};
+
 /// What a thread that enters a place of the world brings along.
 #[derive(Debug)]
 pub(super) struct Isolation {
     init: Child,
     processes: File,
+    /// Before pid 1 is waited for: its number is its own until then.
+    on_interrupt: Option<OnInterrupt>,
     end: Option<SyncSender<()>>,
     anchor: Option<JoinHandle<()>>,
 }
@@ -44,8 +48,10 @@ impl Isolation {
         let anchor = anchor.spawn(move || hold(prepare, &tell, &ended))?;
         let (init, prepared) = told.recv().context("the anchor of a world broke")??;
         let processes = format!("/proc/{}/ns/pid", init.id());
+        let pid = init.id();
         let isolation = Self {
             processes: File::open(processes).context("the process namespace of a world")?,
+            on_interrupt: Some(on_interrupt(move || kill_all(pid))),
             init,
             end: Some(end),
             anchor: Some(anchor),
@@ -66,15 +72,21 @@ impl Isolation {
 
     /// Kills everybody. Their parents have to hear of it before [`Self`] is dropped.
     pub(super) fn kill(&self) {
-        let pid = i32::try_from(self.init.id()).map(Pid::from_raw);
         // It was not waited for, so the number is its own.
-        let _dead = pid.map(|pid| kill(pid, Signal::SIGKILL));
+        kill_all(self.init.id());
     }
+}
+
+/// Kills pid 1 of a world, and with it everybody else.
+fn kill_all(pid: u32) {
+    let pid = i32::try_from(pid).map(Pid::from_raw);
+    let _dead = pid.map(|pid| kill(pid, Signal::SIGKILL));
 }
 
 impl Drop for Isolation {
     fn drop(&mut self) {
         self.kill();
+        self.on_interrupt = None;
         let _ended = self.init.wait();
         self.end = None;
         if let Some(anchor) = self.anchor.take() {

@@ -12,7 +12,7 @@ use anyhow::{Context as _, ensure};
 use topology::Topology;
 
 use super::file::WorldFile;
-use super::home::Home;
+use super::home::{self, Home};
 use super::isolation::Isolation;
 use super::place::Place;
 use super::plan::{BACKBONE, Kind, Node, Plan, Via};
@@ -82,8 +82,9 @@ pub(super) fn up(file: &WorldFile, options: &Options) -> anyhow::Result<World> {
 /// A directory beside the programs, of this world and no other.
 fn own_dir(name: &str) -> anyhow::Result<PathBuf> {
     let number = WORLDS.fetch_add(1, Ordering::Relaxed);
-    let own = format!("{name}-{}-{number}", std::process::id());
-    Ok(programs_dir()?.join("worlds").join(own))
+    let worlds = programs_dir()?.join("worlds");
+    home::remove_left(&worlds);
+    Ok(worlds.join(home::temporary_name(name, number)))
 }
 
 /// The files that processes read.

@@ -429,6 +429,7 @@ fn wan_plan(
         mtu_bytes: 1500,
         become_uid: None,
         real_time: true,
+        awake_ms: wan::awake_ms(),
         rtt_ms: file.cities.matrix(cities.iter().copied()),
         nodes: nodes.keys().cloned().collect(),
         links: wires.iter().map(Wire::link).collect(),
