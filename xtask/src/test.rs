@@ -3,7 +3,8 @@
 //! End-to-end tests are integration tests named `e2e_*`. They and the programs they start are built in release,
 //! because they hold real packet rates that an unoptimised build does not, and because what is tested should be what
 //! is shipped; assertions on arithmetic are on in the dev profile, where everything else runs. They run one at a time:
-//! they share the machine's processors and loopback addresses. They find the programs in `FIRSTHOP_BIN_DIR`.
+//! they share the machine's processors and loopback addresses. They find the programs in `FIRSTHOP_BIN_DIR`. Tests of one target run one
+//! at a time too, but for those of [`MOSTLY_WAITING`], which mostly wait.
 
 use anyhow::ensure;
 
@@ -44,6 +45,9 @@ pub(crate) fn run(workspace: &Workspace, arguments: &Arguments) -> anyhow::Resul
     eprintln!("all tests passed in {:.0} s", clock.elapsed().as_secs_f64());
     Ok(())
 }
+
+/// Targets whose tests mostly wait, each in a namespace of its own: three at a time.
+const MOSTLY_WAITING: &[&str] = &["e2e_announce"];
 
 /// Builds every program in release. One build for all, so that features are the same for each.
 pub(crate) fn build_programs(workspace: &Workspace) -> anyhow::Result<()> {
@@ -90,9 +94,17 @@ fn end_to_end(workspace: &Workspace, tests: &[&str]) -> anyhow::Result<()> {
         Step::cargo(test, workspace)
             .args(["test", "--locked", "--release", "--workspace"])
             // Some report what they measured.
-            .args(["--test", test, "--", "--test-threads=1", "--show-output"])
+            .args(["--test", test, "--", threads(test), "--show-output"])
             .env("FIRSTHOP_BIN_DIR", workspace.programs_dir())
     }))
+}
+
+fn threads(test: &str) -> &'static str {
+    if MOSTLY_WAITING.contains(&test) {
+        "--test-threads=3"
+    } else {
+        "--test-threads=1"
+    }
 }
 
 /// Runs each step whatever became of those before it: one run says of every test whether it passes.
