@@ -63,6 +63,12 @@ fn anycast(topology: &mut Topology, min_announced: u16) {
     }
 }
 
+/// Where a worker that stands still is not what is tested: a busy machine may hold one for a while, and nobody withdraws for that.
+fn patient(topology: &mut Topology) {
+    let anycast = topology.network.anycast.as_mut().unwrap();
+    anycast.stalled_after_ms = 2_000;
+}
+
 fn session() -> BgpSession {
     let text = r#"{"name":"transit1","asn":65001,"address":"10.254.0.0","local":"10.254.0.1"}"#;
     serde_json::from_str(text).unwrap()
@@ -268,6 +274,7 @@ impl Talk {
         };
         let mut network = Network::prepare(&shape, |topology| {
             anycast(topology, 1);
+            patient(topology);
             redis.join(topology);
             adjust(topology);
         })
@@ -598,6 +605,7 @@ fn three_pops(redis: &Redis) -> (Network, Vec<Far>) {
     };
     let mut network = Network::prepare(&shape, |topology| {
         anycast(topology, 2);
+        patient(topology);
         redis.keep_state(topology);
         for (relay, address) in topology.regions[0].core_relays.iter_mut().zip(RELAYS) {
             relay.address = address.parse().unwrap();
