@@ -1,11 +1,12 @@
-//! The cut of the code, held by a test: which crate may reach which, and in which files a large dependency is imported; and
-//! that links between pages lead somewhere.
+//! The cut of the code, held by a test: which crate may reach which, and in which files a large dependency is imported; that
+//! links between pages lead somewhere, and that pages name every metric.
 //!
 //! Facts come from `cargo tree`, the manifests and the sources. The checkers are functions of text, so the last tests
 //! show on invented text that they can fail.
 
 #![cfg(test)]
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fs};
@@ -173,6 +174,27 @@ fn links_between_pages_lead_somewhere() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
+#[test]
+fn pages_name_every_metric() {
+    let mut pages = Vec::new();
+    collect(&root().join("docs"), "md", &mut pages);
+    let named: BTreeSet<_> = pages
+        .iter()
+        .flat_map(|(_, text)| text.lines())
+        .flat_map(metrics_named)
+        .collect();
+    let mut declared = BTreeSet::new();
+    for (path, text) in sources() {
+        let shipped = !path.starts_with("lab/") && path.contains("/src/");
+        if shipped && !path.contains("/tests") {
+            declared.extend(metrics_declared(&text));
+        }
+    }
+    assert!(declared.len() > 100, "metrics are missing: {declared:?}");
+    let unnamed: Vec<_> = declared.difference(&named).collect();
+    assert!(unnamed.is_empty(), "on no page: {unnamed:#?}");
+}
+
 // What is asked.
 
 /// Targets of links to files, without fragments. Code blocks hold none.
@@ -184,6 +206,86 @@ fn relative_links(page: &str) -> Vec<&str> {
         .filter(|target| !target.contains(':'))
         .filter_map(|target| target.split('#').next())
         .filter(|file| !file.is_empty())
+        .collect()
+}
+
+/// How names of metrics begin.
+const METRICS: &[&str] = &[
+    "config.",
+    "core_relay.",
+    "credentials.",
+    "geodns.",
+    "log.",
+    "metrics.",
+    "otlp.",
+    "pop.",
+    "process.",
+    "service.beats",
+    "service.messages",
+    "transceiver.",
+    "udp.",
+    "worker.",
+];
+
+/// The metrics that a source declares, tests inside it left out, as a scrape calls them but without `_total`: `"pop.packets"` is
+/// `firsthop_pop_packets`.
+fn metrics_declared(source: &str) -> Vec<String> {
+    let shipped = source.split("#[cfg(test)]\nmod ").next().unwrap_or(source);
+    let is_metric = |text: &&str| {
+        let named = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "_.".contains(c);
+        let begins = METRICS.iter().any(|begin| text.starts_with(begin));
+        begins && !text.ends_with('.') && text.chars().all(named)
+    };
+    let texts = shipped.split('"').filter(is_metric);
+    texts.map(scraped).collect()
+}
+
+/// `pop.packets` is `firsthop_pop_packets`; the end of a name may stand alone, with its dot.
+fn scraped(name: &str) -> String {
+    let begins = METRICS.iter().any(|begin| name.starts_with(begin));
+    let program = if begins { "firsthop_" } else { "" };
+    format!("{program}{}", name.replace('.', "_"))
+}
+
+/// The metrics that a line of a page names, without labels and `_total`. `firsthop_a_{b,c}` is two; `_d` after `firsthop_a_b` is
+/// `firsthop_a_d`, and whatever else shares a beginning with it.
+fn metrics_named(line: &str) -> Vec<String> {
+    let mut names: Vec<String> = Vec::new();
+    for span in line.split('`').skip(1).step_by(2) {
+        let wholes = names.clone();
+        for name in spread(span) {
+            let name = scraped(&name);
+            let name = name.strip_suffix("_total").unwrap_or(&name);
+            if name.starts_with("firsthop_") {
+                names.push(name.to_owned());
+            } else if name.starts_with('_') {
+                let ends = |whole: &String| {
+                    let cuts: Vec<_> = whole.match_indices('_').map(|(at, _)| at).collect();
+                    let whole = whole.clone();
+                    cuts.into_iter()
+                        .map(move |at| format!("{}{name}", whole.get(..at).unwrap_or_default()))
+                };
+                names.extend(wholes.iter().flat_map(ends));
+            }
+        }
+    }
+    names
+}
+
+/// Choices in braces after `_` spelled out, labels in any other braces left out.
+fn spread(span: &str) -> Vec<String> {
+    let Some((before, (inside, after))) = span
+        .split_once('{')
+        .and_then(|(before, rest)| Some((before, rest.split_once('}')?)))
+    else {
+        return vec![span.to_owned()];
+    };
+    if !before.ends_with('_') {
+        return vec![before.to_owned()];
+    }
+    let choices = inside.split(',');
+    choices
+        .flat_map(|choice| spread(&format!("{before}{choice}{after}")))
         .collect()
 }
 
@@ -431,6 +533,27 @@ fn a_stray_import_is_found() {
 fn links_are_found() {
     let page = "See [a](a.md#x) and [b](../b/), not [c](https://c.example) or [d](#d).\n\n```sh\n[e](e.md)\n```\n[f](f.md)\n";
     assert_eq!(relative_links(page), ["a.md", "../b/", "f.md"]);
+}
+
+#[test]
+fn metrics_are_found() {
+    let source = "counter(\"pop.packets\", \"{packet}\"); file(\"pop.rs.html/\")\n#[cfg(test)]\nmod tests { gauge(\"pop.test\") }";
+    assert_eq!(metrics_declared(source), ["firsthop_pop_packets"]);
+    let line = "| `firsthop_pop_a_{b,c}_total{pop,worker}`, `_d_total`, `.g` | `pop.h`, `e` and firsthop_pop_f |";
+    let named = metrics_named(line);
+    for name in [
+        "firsthop_pop_a_b",
+        "firsthop_pop_a_c",
+        "firsthop_pop_d",
+        "firsthop_pop_a_d",
+        "firsthop_pop_g",
+        "firsthop_pop_h",
+    ] {
+        assert!(named.iter().any(|it| it == name), "{name}: {named:?}");
+    }
+    for name in ["firsthop_pop_f", "e", "firsthop_pop_a"] {
+        assert!(!named.iter().any(|it| it == name), "{name}: {named:?}");
+    }
 }
 
 #[test]
