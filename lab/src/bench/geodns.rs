@@ -11,6 +11,7 @@
 
 pub mod answer;
 pub mod ask;
+mod asked;
 pub mod command;
 pub mod countries;
 pub mod database;

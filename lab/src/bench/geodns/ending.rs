@@ -9,20 +9,14 @@
 
 use std::fs;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use runtime::clock;
 
+use super::asked::while_asked;
 use super::database::{Database, Edition};
-use super::load::{Found, Load, Pace};
 use super::ours::NODE;
-use super::questions::{Clients, Questions};
-use super::report::{LANES, QUESTIONS};
-use super::servers::{Running, Server};
-use crate::bench::processor;
-use crate::bench::world::ENDS;
 use crate::net::Network;
 use crate::wait;
 
@@ -54,28 +48,10 @@ impl Ending {
 /// It does not come up, or does not end well.
 pub fn run(rate: u32, dir: &Path) -> anyhow::Result<Ending> {
     let database = Database::write(dir, Edition::First)?;
-    let questions = Questions::random(QUESTIONS, Clients::V4, 25, &database).anywhere();
-    let mut running = Running::start(Server::Ours, &database)?;
-    let to = running.address();
-    let before = refused_by_kernel()?;
-    let is_done = AtomicBool::new(false);
-    let load = || -> anyhow::Result<Found> {
-        processor::pin(ENDS)?;
-        let check = Server::Ours.check();
-        let mut load = Load::open(to, LANES, Pace::Rate(rate), check, &questions)?;
-        let mut found = load.run_while(|_| !is_done.load(Ordering::Relaxed))?;
-        found.add(&load.settle()?);
-        Ok(found)
-    };
-    let found = std::thread::scope(|scope| -> anyhow::Result<_> {
-        let load = scope.spawn(load);
-        let network = running.network().context("our node has a network");
-        let ended = network.and_then(end);
-        is_done.store(true, Ordering::Relaxed);
-        match load.join() {
-            Ok(found) => ended.and(found),
-            Err(panic) => std::panic::resume_unwind(panic),
-        }
+    let (found, before) = while_asked(&database, rate, |network| {
+        let before = refused_by_kernel()?;
+        end(network)?;
+        Ok(before)
     })?;
     Ok(Ending {
         asked: found.sent - found.unsent,

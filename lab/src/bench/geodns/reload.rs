@@ -3,23 +3,17 @@
 
 use std::fs;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use anyhow::Context as _;
 use runtime::clock;
 use serde::Serialize;
 
 use super::answer;
+use super::asked::while_asked;
 use super::database::{Database, Edition};
-use super::load::{Found, Load, Pace};
+use super::load::Found;
 use super::map::PLACES;
 use super::query::{A, Query, Subnet};
-use super::questions::{Clients, Questions};
-use super::report::{LANES, QUESTIONS};
-use super::servers::{Running, Server};
-use crate::bench::processor;
-use crate::bench::world::ENDS;
 use crate::net::Network;
 use crate::wait;
 
@@ -66,28 +60,8 @@ pub fn run(rate: u32, dir: &Path) -> anyhow::Result<Reload> {
     let live = dir.join("live.mmdb");
     let served = Database::write(dir, Edition::First)?.copied_to(&live)?;
     let second = Database::write(dir, Edition::Second)?;
-    let questions = Questions::random(QUESTIONS, Clients::V4, 25, &served).anywhere();
-    let mut running = Running::start(Server::Ours, &served)?;
-    let to = running.address();
-    let is_done = AtomicBool::new(false);
-    let load = || -> anyhow::Result<Found> {
-        processor::pin(ENDS)?;
-        let check = Server::Ours.check();
-        let mut load = Load::open(to, LANES, Pace::Rate(rate), check, &questions)?;
-        let mut found = load.run_while(|_| !is_done.load(Ordering::Relaxed))?;
-        found.add(&load.settle()?);
-        Ok(found)
-    };
-    let (found, changes) = std::thread::scope(|scope| -> anyhow::Result<_> {
-        let load = scope.spawn(load);
-        let network = running.network().context("our node has a network");
-        let changes = network.and_then(|network| change_everything(network, &live, &second));
-        is_done.store(true, Ordering::Relaxed);
-        match load.join() {
-            Ok(found) => Ok((found?, changes?)),
-            Err(panic) => std::panic::resume_unwind(panic),
-        }
-    })?;
+    let change = |network: &mut Network| change_everything(network, &live, &second);
+    let (found, changes) = while_asked(&served, rate, change)?;
     Ok(Reload::new(rate, &found, changes))
 }
 
