@@ -56,6 +56,7 @@ enum Part {
     Ours,
     Gdnsd,
     Knot,
+    KnotAlike,
     Hickory,
     Floor,
     /// Steering over HTTP.
@@ -68,6 +69,7 @@ impl Part {
             Self::Ours => Some(Server::Ours),
             Self::Gdnsd => Some(Server::Gdnsd),
             Self::Knot => Some(Server::Knot),
+            Self::KnotAlike => Some(Server::KnotAlike),
             Self::Hickory => Some(Server::Hickory),
             Self::Floor => Some(Server::Floor),
             Self::Steer => None,

@@ -51,6 +51,10 @@ pub struct Report {
     pub qps_vs_knot: Option<f64>,
     /// Interval of it.
     pub qps_vs_knot_interval: Option<[f64; 2]>,
+    /// Ours over Knot with response limits and counters.
+    pub qps_vs_knot_alike: Option<f64>,
+    /// Interval of it.
+    pub qps_vs_knot_alike_interval: Option<[f64; 2]>,
     /// Ours over hickory-server alone.
     pub qps_vs_hickory: Option<f64>,
     /// Interval of it.
@@ -345,14 +349,16 @@ impl Report {
             let interval = ratios.clone().and_then(interval);
             (ratios.map(median), interval)
         };
-        let (gdnsd, knot, hickory) = (
+        let (gdnsd, knot, alike, hickory) = (
             rates(Server::Gdnsd),
             rates(Server::Knot),
+            rates(Server::KnotAlike),
             rates(Server::Hickory),
         );
         let cpu = self.ratios(Server::Gdnsd, |round| &round.costs);
         (self.qps_vs_gdnsd, self.qps_vs_gdnsd_interval) = gdnsd;
         (self.qps_vs_knot, self.qps_vs_knot_interval) = knot;
+        (self.qps_vs_knot_alike, self.qps_vs_knot_alike_interval) = alike;
         (self.qps_vs_hickory, self.qps_vs_hickory_interval) = hickory;
         self.cpu_vs_gdnsd = cpu.map(median);
         self.p99_us = self.row(Server::Ours).map(|row| row.p99_us);
@@ -410,7 +416,7 @@ pub fn text(report: &Report) -> String {
 /// A line each.
 fn ratios(report: &Report) -> String {
     type Ratio = (&'static str, Option<f64>, Option<[f64; 2]>);
-    let all: [Ratio; 4] = [
+    let all: [Ratio; 5] = [
         (
             "qps_vs_gdnsd",
             report.qps_vs_gdnsd,
@@ -420,6 +426,11 @@ fn ratios(report: &Report) -> String {
             "qps_vs_knot",
             report.qps_vs_knot,
             report.qps_vs_knot_interval,
+        ),
+        (
+            "qps_vs_knot_alike",
+            report.qps_vs_knot_alike,
+            report.qps_vs_knot_alike_interval,
         ),
         (
             "qps_vs_hickory",

@@ -4,6 +4,7 @@
 //! ours        the geodns program: mutual TLS for steering, response limits and cookies on, everything counted
 //! gdnsd       Debian, plugin geoip: answers compiled into a tree, recvmmsg and sendmmsg
 //! knot        Debian, mod-geoip: the database is asked for each question
+//! knot-alike  the same with response limits and counters, as ours has them (cookies it would not answer at once)
 //! hickory     hickory-server alone: the database is asked for each question
 //! floor       no name server: what came is sent back, with a bit set
 //! ```
@@ -39,6 +40,8 @@ pub enum Server {
     /// See the module head.
     Knot,
     /// See the module head.
+    KnotAlike,
+    /// See the module head.
     Hickory,
     /// See the module head.
     Floor,
@@ -46,10 +49,11 @@ pub enum Server {
 
 impl Server {
     /// In the order they are measured.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::Ours,
         Self::Gdnsd,
         Self::Knot,
+        Self::KnotAlike,
         Self::Hickory,
         Self::Floor,
     ];
@@ -61,6 +65,7 @@ impl Server {
             Self::Ours => "geodns",
             Self::Gdnsd => "gdnsd 3.8, geoip",
             Self::Knot => "Knot 3.2, mod-geoip",
+            Self::KnotAlike => "Knot, limits and counters",
             Self::Hickory => "hickory-server alone",
             Self::Floor => "(floor) echo",
         }
@@ -70,7 +75,9 @@ impl Server {
     #[must_use]
     pub const fn check(self) -> Check {
         match self {
-            Self::Ours | Self::Gdnsd | Self::Knot | Self::Hickory => Check::Answer,
+            Self::Ours | Self::Gdnsd | Self::Knot | Self::KnotAlike | Self::Hickory => {
+                Check::Answer
+            }
             Self::Floor => Check::Echo,
         }
     }
@@ -81,7 +88,7 @@ impl Server {
         let found = match self {
             Self::Ours => program("geodns"),
             Self::Gdnsd => debian(GDNSD, "gdnsd"),
-            Self::Knot => {
+            Self::Knot | Self::KnotAlike => {
                 debian(KNOT, "knot").and_then(|_| debian(KNOT_GEOIP, "knot-module-geoip"))
             }
             Self::Hickory | Self::Floor => program("lab"),
@@ -113,7 +120,8 @@ impl Running {
                 address: SocketAddr::from(([127, 0, 0, 1], 0)),
             },
             Server::Gdnsd => gdnsd(database)?,
-            Server::Knot => knot(database)?,
+            Server::Knot => knot(database, PLAIN)?,
+            Server::KnotAlike => knot(database, ALIKE)?,
             Server::Hickory => own("hickory", database)?,
             Server::Floor => own("floor", database)?,
         };
@@ -241,8 +249,8 @@ plugins => {{ geoip => {{
     )
 }
 
-fn knot(database: &Database) -> anyhow::Result<Running> {
-    let (dir, address) = (work_dir("knot")?, free_address()?);
+fn knot(database: &Database, modules: Modules) -> anyhow::Result<Running> {
+    let (dir, address) = (work_dir(modules.dir)?, free_address()?);
     fs::create_dir_all(dir.join("db"))?;
     fs::write(dir.join("geo.conf"), map::knot(NAME))?;
     let [nowhere, ..] = PLACES;
@@ -251,7 +259,7 @@ fn knot(database: &Database) -> anyhow::Result<Running> {
     fs::write(dir.join("zone"), zone(&statics))?;
     fs::write(
         dir.join("knot.conf"),
-        knot_config(&dir, address, database.file()),
+        knot_config(&dir, address, database.file(), modules),
     )?;
     let process = Process::start(&debian(KNOT, "knot")?, &dir, |command| {
         command.arg("-c").arg(dir.join("knot.conf"));
@@ -262,9 +270,10 @@ fn knot(database: &Database) -> anyhow::Result<Running> {
     })
 }
 
-fn knot_config(dir: &Path, address: SocketAddr, database: &Path) -> String {
+fn knot_config(dir: &Path, address: SocketAddr, database: &Path, modules: Modules) -> String {
     let (ip, port) = (address.ip(), address.port());
     let (dir, database) = (dir.display(), database.display());
+    let Modules { set_up, used, .. } = modules;
     format!(
         "server:
     listen: {ip}@{port}
@@ -285,11 +294,11 @@ mod-geoip:
     mode: geodb
     geodb-file: {database}
     geodb-key: [ continent/code, country/iso_code ]
-zone:
+{set_up}zone:
   - domain: {ZONE}
     storage: {dir}
     file: zone
-    module: mod-geoip/geo\n"
+    module: [ {used} ]\n"
     )
 }
 
@@ -324,6 +333,32 @@ fn program(name: &str) -> Result<PathBuf, Missing> {
         .then(|| path.clone())
         .ok_or_else(|| missing(&path))
 }
+
+/// Modules of Knot beside the one that chooses.
+#[derive(Clone, Copy)]
+struct Modules {
+    /// Name of its work directory.
+    dir: &'static str,
+    /// Sections of the configuration.
+    set_up: &'static str,
+    /// In the order they see a question.
+    used: &'static str,
+}
+
+const PLAIN: Modules = Modules {
+    dir: "knot",
+    set_up: "",
+    used: "mod-geoip/geo",
+};
+/// A limit that nobody reaches, as ours.
+const ALIKE: Modules = Modules {
+    dir: "knot-alike",
+    set_up: "mod-rrl:
+  - id: limits
+    rate-limit: 1000000
+",
+    used: "mod-rrl/limits, mod-stats, mod-geoip/geo",
+};
 
 const GDNSD: &str = "/usr/sbin/gdnsd";
 const KNOT: &str = "/usr/sbin/knotd";
